@@ -1,0 +1,95 @@
+//! The parts of a node, as the inventory worker finds them.
+
+use serde::{Deserialize, Serialize};
+
+/// What this node has. Order is by PCI address, so that two answers can be compared.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Inventory {
+    /// GPUs: PCI functions of base class 0x03 or 0x12 of a vendor that makes accelerators.
+    pub gpus: Vec<Gpu>,
+    /// NICs: PCI functions with an RDMA device, or with a driver that makes one.
+    pub nics: Vec<Nic>,
+    /// RDMA devices, with a PCI function behind them or without.
+    pub rdma: Vec<Rdma>,
+    /// Bridges between those functions and the root complex.
+    pub bridges: Vec<Function>,
+}
+
+/// What is known of a PCI function without its config space.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Function {
+    /// `0000:c1:00.0`
+    pub pci: String,
+    /// Vendor id.
+    pub vendor: u16,
+    /// Device id.
+    pub device: u16,
+    /// Base class, subclass and interface, `0x020000`.
+    pub class: u32,
+    /// The bound driver.
+    pub driver: Option<String>,
+    /// The NUMA node; none where the kernel says -1.
+    pub numa: Option<u32>,
+    /// The bridges above it, nearest first.
+    pub path: Vec<String>,
+    /// The link as the text attributes tell it; none without PCIe.
+    pub link: Option<Link>,
+}
+
+/// A link's state by sysfs text attributes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Link {
+    /// GT/s; none while the kernel says Unknown.
+    pub speed: Option<f64>,
+    /// Lanes; none while 0, which is a link that is down.
+    pub width: Option<u32>,
+    /// The device's own maximum, GT/s.
+    pub max_speed: Option<f64>,
+    /// The device's own maximum, lanes.
+    pub max_width: Option<u32>,
+}
+
+/// A GPU.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Gpu {
+    /// Its PCI function.
+    pub function: Function,
+    /// The marketing name, where the driver or the device id tells it.
+    pub model: Option<String>,
+}
+
+/// A network adapter's PCI function.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Nic {
+    /// Its PCI function.
+    pub function: Function,
+    /// Its RDMA devices by name.
+    pub rdma: Vec<String>,
+    /// Its network interfaces by name.
+    pub netdevs: Vec<String>,
+}
+
+/// An RDMA device.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Rdma {
+    /// `mlx5_0`
+    pub name: String,
+    /// The PCI function behind it; none for software devices such as rxe.
+    pub pci: Option<String>,
+    /// Port numbers.
+    pub ports: Vec<u32>,
+}
+
+impl Inventory {
+    /// The GPU or NIC at a PCI address.
+    pub fn function(&self, pci: &str) -> Option<&Function> {
+        let gpus = self.gpus.iter().map(|gpu| &gpu.function);
+        let nics = self.nics.iter().map(|nic| &nic.function);
+        gpus.chain(nics).chain(&self.bridges).find(|function| function.pci == pci)
+    }
+
+    /// Whether the function at this address is one of the GPUs.
+    pub fn is_gpu(&self, pci: &str) -> bool {
+        self.gpus.iter().any(|gpu| gpu.function.pci == pci)
+    }
+}

@@ -1,0 +1,135 @@
+//! The catalogue: what can be measured on a node, and how each program's output is read.
+//!
+//! Nothing here waits, spawns, schedules, reads a file or a clock, or exports. A probe turns a
+//! [`Context`] into a [`Plan`], and the [`Output`]s of its finished steps into [`Reading`]s; the
+//! agent does everything in between. That split is why every parser can be tested against a
+//! recorded output, and why no probe can disturb a node by itself.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+pub mod counters;
+pub mod inventory;
+pub mod lines;
+pub mod plan;
+pub mod reading;
+pub mod settings;
+pub mod target;
+
+pub use counters::Memory;
+pub use inventory::Inventory;
+pub use plan::{Output, Plan, Program, Resource, Step, Use};
+pub use reading::{Finding, Measurement, MetricKind, MetricSpec, Reading, Verdict};
+pub use settings::Settings;
+pub use target::Target;
+
+/// Every probe, in the order in which the documentation lists them.
+pub static PROBES: &[&dyn Probe] = &[];
+
+/// Finds a probe by the name used in configuration, labels and `/probe?test=`.
+pub fn find(name: &str) -> Option<&'static dyn Probe> {
+    PROBES.iter().copied().find(|probe| probe.name() == name)
+}
+
+/// Finds a metric by its name without prefix.
+pub fn find_metric(name: &str) -> Option<&'static MetricSpec> {
+    PROBES.iter().flat_map(|probe| probe.metrics()).copied().find(|metric| metric.name == name)
+}
+
+/// One kind of measurement.
+///
+/// An implementation is a unit struct without state: two pure functions and some facts.
+pub trait Probe: fmt::Debug + Sync {
+    /// The stable name: a configuration section, a label value, `/probe?test=`.
+    fn name(&self) -> &'static str;
+
+    /// One sentence for `list`, the page and the reference.
+    fn summary(&self) -> &'static str;
+
+    /// How much of the node a run disturbs.
+    fn cost(&self, settings: &Settings, target: &Target) -> Cost;
+
+    /// The metrics that a completed run yields; the only place where they are named.
+    fn metrics(&self) -> &'static [&'static MetricSpec];
+
+    /// What this node gives the probe to measure.
+    fn targets(&self, inventory: &Inventory, settings: &Settings) -> Vec<Target>;
+
+    /// The steps that measure `ctx.targets`.
+    ///
+    /// # Errors
+    ///
+    /// When the node can't be measured at all, with the reason and what would change it.
+    fn plan(&self, ctx: &Context<'_>) -> Result<Plan, Unsupported>;
+
+    /// Reads what the plan's steps printed, one output a step. `memory` is handed from each run
+    /// of a lane to its next one.
+    ///
+    /// # Errors
+    ///
+    /// When the output isn't what the program is known to print.
+    fn parse(
+        &self,
+        ctx: &Context<'_>,
+        outputs: &[Output],
+        memory: &mut Memory,
+    ) -> Result<Vec<Reading>, ParseError>;
+}
+
+/// What a probe knows when it plans and parses.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// What this run measures. A passive probe gets all of its targets at once.
+    pub targets: &'a [Target],
+    /// The parts of the node.
+    pub inventory: &'a Inventory,
+    /// The operator's settings of all probes.
+    pub settings: &'a Settings,
+    /// How long each step may take.
+    pub timeout: std::time::Duration,
+}
+
+/// How much of the node a run disturbs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cost {
+    /// Reads state; safe beside a job.
+    Passive,
+    /// Uses one device or link for seconds.
+    Light,
+    /// Uses every device of the node, so it overlaps nothing.
+    Heavy,
+}
+
+impl Cost {
+    /// The word used in `list`, the page and the reference.
+    pub fn word(self) -> &'static str {
+        match self {
+            Cost::Passive => "passive",
+            Cost::Light => "light",
+            Cost::Heavy => "heavy",
+        }
+    }
+}
+
+/// The node can't run this probe at all. It says nothing of the hardware.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unsupported(pub String);
+
+/// The output isn't what the program is known to print.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    /// Something that should be there isn't.
+    #[error("no {0} in the output")]
+    Missing(&'static str),
+    /// A line is not of the expected form.
+    #[error("unexpected line {line:?}: {why}")]
+    Line {
+        /// The line, cut to a length fit for a log.
+        line: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}

@@ -1,0 +1,204 @@
+//! One execution of a probe, from what asked for it to what it says: the record that history,
+//! journal, metrics and the page all share.
+
+use std::{fmt, time::Duration};
+
+use probes::{Finding, Measurement, Target, Verdict};
+use serde::{Deserialize, Serialize};
+
+/// One execution.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    /// Unique on this node, growing, across restarts.
+    pub(crate) id: u64,
+    pub(crate) probe: &'static str,
+    pub(crate) trigger: Trigger,
+    /// Seconds since the epoch.
+    pub(crate) started: f64,
+    pub(crate) took: Duration,
+    pub(crate) outcome: Outcome,
+    /// What it says of each of its targets.
+    pub(crate) reports: Vec<Report>,
+    /// What was executed, and what came of it.
+    pub(crate) evidence: Vec<Evidence>,
+}
+
+/// What a run says of one target.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    pub(crate) target: Target,
+    pub(crate) verdict: Verdict,
+    /// Why, in one sentence for a person.
+    pub(crate) reason: String,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) measurements: Vec<Measurement>,
+}
+
+/// What one step executed.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Evidence {
+    pub(crate) argv: Vec<String>,
+    /// `exit 0`, `signal 9`, or why there is no status.
+    pub(crate) exit: String,
+    pub(crate) took: Duration,
+    /// The end of standard output.
+    pub(crate) stdout: String,
+    /// The end of standard error.
+    pub(crate) stderr: String,
+}
+
+/// Why a run happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Trigger {
+    Periodic,
+    OnDemand,
+}
+
+/// What became of a run.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Outcome {
+    /// It ran and its output was read; the reports say what it means.
+    Completed,
+    /// The gate said no.
+    Skipped(Skip),
+    /// This node can't run it.
+    Unsupported(String),
+    /// The program did not end well.
+    Failed(Failure),
+    /// The program's output was not understood.
+    Unreadable(String),
+}
+
+/// Why the gate said no.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct Skip {
+    pub(crate) reason: SkipReason,
+    /// The same for a person, with the part and the time.
+    pub(crate) detail: String,
+    /// When asking again makes sense.
+    pub(crate) retry_after: Duration,
+}
+
+/// The kinds of refusal, which are label values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SkipReason {
+    /// Active probes are switched off.
+    Inactive,
+    /// A maintenance hold.
+    Held,
+    /// The lane is running already.
+    Busy,
+    /// Another run uses the part.
+    Locked,
+    /// The hourly budget is used up.
+    Budget,
+    /// A job is on the device, or nobody can tell.
+    Occupied,
+}
+
+/// Why a program did not end well.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Failure {
+    /// It could not be started.
+    Spawn { program: String, error: String },
+    /// It ended with an error of its own.
+    Exit { program: String, status: String },
+    /// It was ended at its deadline.
+    TimedOut { program: String, after: Duration },
+    /// We ended it: the agent stops, or the caller's time was up.
+    Cancelled { by: CancelledBy },
+    /// It survived SIGKILL: stuck in the kernel, itself a finding.
+    Stuck { program: String },
+}
+
+/// Who ended a run before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum CancelledBy {
+    /// The agent stops.
+    Shutdown,
+    /// The caller's deadline was shorter than the probe's.
+    Caller,
+}
+
+impl Trigger {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Trigger::Periodic => "periodic",
+            Trigger::OnDemand => "on demand",
+        }
+    }
+}
+
+impl Outcome {
+    /// The label values, in the order of the enum.
+    pub(crate) const WORDS: [&'static str; 5] =
+        ["completed", "skipped", "unsupported", "failed", "unreadable"];
+
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Outcome::Completed => "completed",
+            Outcome::Skipped(_) => "skipped",
+            Outcome::Unsupported(_) => "unsupported",
+            Outcome::Failed(_) => "failed",
+            Outcome::Unreadable(_) => "unreadable",
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Completed => f.write_str("completed"),
+            Outcome::Skipped(skip) => write!(f, "skipped: {}", skip.detail),
+            Outcome::Unsupported(why) => write!(f, "unsupported: {why}"),
+            Outcome::Failed(failure) => write!(f, "failed: {failure}"),
+            Outcome::Unreadable(why) => write!(f, "unreadable: {why}"),
+        }
+    }
+}
+
+impl SkipReason {
+    pub(crate) const ALL: [SkipReason; 6] = [
+        SkipReason::Inactive,
+        SkipReason::Held,
+        SkipReason::Busy,
+        SkipReason::Locked,
+        SkipReason::Budget,
+        SkipReason::Occupied,
+    ];
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            SkipReason::Inactive => "inactive",
+            SkipReason::Held => "held",
+            SkipReason::Busy => "busy",
+            SkipReason::Locked => "locked",
+            SkipReason::Budget => "budget",
+            SkipReason::Occupied => "occupied",
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Spawn { program, error } => write!(f, "{program} could not be started: {error}"),
+            Failure::Exit { program, status } => write!(f, "{program} ended with {status}"),
+            Failure::TimedOut { program, after } => {
+                write!(f, "{program} was ended at its deadline of {} s", after.as_secs_f64())
+            }
+            Failure::Cancelled { by: CancelledBy::Shutdown } => {
+                f.write_str("cancelled, since the agent stops")
+            }
+            Failure::Cancelled { by: CancelledBy::Caller } => {
+                f.write_str("cancelled at the caller's deadline")
+            }
+            Failure::Stuck { program } => write!(f, "{program} survived SIGKILL: it is stuck in the kernel"),
+        }
+    }
+}
