@@ -1,1 +1,3 @@
-mod dummy {}
+#[path = "../tree.rs"]
+#[expect(dead_code, reason = "until the first test uses it")]
+mod tree;
