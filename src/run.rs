@@ -125,6 +125,17 @@ pub(crate) enum CancelledBy {
     Caller,
 }
 
+impl Run {
+    /// The most severe verdict of its targets.
+    pub(crate) fn worst(&self) -> Verdict {
+        Verdict::worst(self.reports.iter().map(|report| report.verdict))
+    }
+
+    pub(crate) fn report(&self, target: &Target) -> Option<&Report> {
+        self.reports.iter().find(|report| report.target == *target)
+    }
+}
+
 impl Trigger {
     pub(crate) fn word(self) -> &'static str {
         match self {
