@@ -4,6 +4,12 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration}
 
 use probes::Settings;
 
+mod check;
+mod load;
+mod raw;
+
+pub(crate) use load::{ConfigError, DEFAULT_TOML, Overrides, load};
+
 /// What the operator wants, with every default filled in.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Config {

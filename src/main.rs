@@ -1,6 +1,12 @@
 //! fabricpulse: a Prometheus exporter and continuous health prober for GPU nodes.
 
+mod agent;
+mod config;
+mod history;
+mod hold;
+mod lane;
 mod run;
+mod runner;
 mod sysfs;
 mod worker;
 

@@ -1,0 +1,332 @@
+//! Turns what is written into what is meant, and collects what is wrong with it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use probes::{
+    Settings,
+    settings::{ExecCheck, GpuSettings, InventorySettings, NicSettings, NodeSettings, PcieSettings, Roots},
+};
+
+use super::{
+    Budget, Config, Log, State, Timing, Web,
+    raw::{self, Leaf, Raw, Span},
+};
+
+/// The operator's own checks on a node: their series are bounded like everything else.
+const MAX_CHECKS: usize = 50;
+/// A shorter interval would make the agent itself a load.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
+/// A longer one is a typing error.
+const MAX_INTERVAL: Duration = Duration::from_secs(7 * 86_400);
+/// What PCIe allows as MaxReadReq, in bytes; 0 does not judge it.
+const READ_REQUESTS: [u32; 7] = [0, 128, 256, 512, 1024, 2048, 4096];
+
+pub(super) fn check(raw: Raw, problems: &mut Vec<String>) -> Config {
+    let mut c = Checker { problems };
+    let timings = BTreeMap::from([
+        (
+            "node",
+            c.timing("probe.node", raw.probe.node.enabled, raw.probe.node.interval, raw.probe.node.timeout),
+        ),
+        (
+            "pcie",
+            c.timing("probe.pcie", raw.probe.pcie.enabled, raw.probe.pcie.interval, raw.probe.pcie.timeout),
+        ),
+        ("nic", c.timing("probe.nic", raw.probe.nic.enabled, raw.probe.nic.interval, raw.probe.nic.timeout)),
+        ("gpu", c.timing("probe.gpu", raw.probe.gpu.enabled, raw.probe.gpu.interval, raw.probe.gpu.timeout)),
+    ]);
+    let exec_enabled = c.take("probe.exec.enabled", raw.probe.exec.enabled);
+    let node_name = c.take("node_name", raw.node_name);
+    Config {
+        node_name: if node_name.is_empty() { host_name() } else { node_name },
+        active: c.take("active", raw.active),
+        web: c.web(raw.web),
+        state: c.state(raw.state),
+        log: c.log(raw.log),
+        budget: c.budget(raw.budget),
+        inventory_interval: c.interval("inventory.interval", raw.inventory.interval),
+        timings,
+        settings: Settings {
+            roots: Roots {
+                sysfs: c.take("roots.sysfs", raw.roots.sysfs),
+                proc: c.take("roots.proc", raw.roots.proc),
+                etc: c.take("roots.etc", raw.roots.etc),
+            },
+            inventory: InventorySettings {
+                nic_drivers: c.take("inventory.nic_drivers", raw.inventory.nic_drivers),
+            },
+            node: NodeSettings {
+                ignore: c.take("probe.node.ignore", raw.probe.node.ignore),
+                user: Some(c.take("probe.node.user", raw.probe.node.user)).filter(|user| !user.is_empty()),
+                cpu_governor: c.take("probe.node.cpu_governor", raw.probe.node.cpu_governor),
+                huge_pages: c.take("probe.node.huge_pages", raw.probe.node.huge_pages),
+            },
+            pcie: c.pcie(
+                raw.probe.pcie.pcid_socket,
+                raw.probe.pcie.nic_max_read_request,
+                raw.probe.pcie.error_window,
+                raw.probe.pcie.correctable_errors,
+                raw.probe.pcie.busy_percent,
+            ),
+            nic: NicSettings {
+                error_window: c.window("probe.nic.error_window", raw.probe.nic.error_window),
+                flaps: c.at_least("probe.nic.flaps", raw.probe.nic.flaps, 1),
+                errors: c.take("probe.nic.errors", raw.probe.nic.errors),
+                unused: c.take("probe.nic.unused", raw.probe.nic.unused),
+            },
+            gpu: GpuSettings {
+                error_window: c.window("probe.gpu.error_window", raw.probe.gpu.error_window),
+                correctable_errors: c.take("probe.gpu.correctable_errors", raw.probe.gpu.correctable_errors),
+            },
+            exec: if exec_enabled { c.exec(raw.probe.exec.check) } else { Vec::new() },
+        },
+    }
+}
+
+struct Checker<'a> {
+    problems: &'a mut Vec<String>,
+}
+
+impl Checker<'_> {
+    fn wrong(&mut self, key: &str, why: impl std::fmt::Display) {
+        self.problems.push(format!("{key}: {why}"));
+    }
+
+    /// The value, or a default that nobody sees, since the problem is told.
+    fn take<T: Default>(&mut self, key: &str, leaf: Leaf<T>) -> T {
+        leaf.0.unwrap_or_else(|why| {
+            self.wrong(key, why);
+            T::default()
+        })
+    }
+
+    fn at_least(&mut self, key: &str, leaf: Leaf<u64>, least: u64) -> u64 {
+        let right = leaf.0.is_ok();
+        let value = self.take(key, leaf);
+        if right && value < least {
+            self.wrong(key, format_args!("{value} is impossible: at least {least}"));
+        }
+        value
+    }
+
+    fn interval(&mut self, key: &str, leaf: Leaf<Span>) -> Duration {
+        let right = leaf.0.is_ok();
+        let Span(value) = self.take(key, leaf);
+        if right && !(MIN_INTERVAL..=MAX_INTERVAL).contains(&value) {
+            self.wrong(key, format_args!("{value:?} is impossible: from {MIN_INTERVAL:?} to 7 days"));
+        }
+        value
+    }
+
+    fn window(&mut self, key: &str, leaf: Leaf<Span>) -> Duration {
+        self.interval(key, leaf)
+    }
+
+    fn timing(
+        &mut self,
+        section: &str,
+        enabled: Leaf<bool>,
+        interval: Leaf<Span>,
+        timeout: Leaf<Span>,
+    ) -> Timing {
+        let both_right = interval.0.is_ok() && timeout.0.is_ok();
+        let enabled = self.take(&format!("{section}.enabled"), enabled);
+        let interval = self.interval(&format!("{section}.interval"), interval);
+        let key = format!("{section}.timeout");
+        let Span(timeout) = self.take(&key, timeout);
+        if both_right && timeout.is_zero() {
+            self.wrong(&key, "0 s is impossible: nothing ends in no time");
+        }
+        Timing { enabled, interval, timeout }
+    }
+
+    fn web(&mut self, raw: raw::Web) -> Web {
+        let listen = self
+            .take("web.listen_address", raw.listen_address)
+            .into_iter()
+            .map(|raw::Address(address)| address)
+            .collect();
+        let config_file = self.take("web.config_file", raw.config_file);
+        let socket = self.take("web.socket", raw.socket);
+        let right = raw.max_requests.0.is_ok();
+        let max_requests = self.take("web.max_requests", raw.max_requests);
+        if right && max_requests == 0 {
+            self.wrong("web.max_requests", "0 is impossible: nothing would be answered");
+        }
+        Web {
+            listen,
+            config_file: Some(config_file).filter(|file| !file.as_os_str().is_empty()),
+            socket: if socket.as_os_str().is_empty() {
+                runtime_directory().join("fabricpulse.sock")
+            } else {
+                socket
+            },
+            max_requests,
+        }
+    }
+
+    fn state(&mut self, raw: raw::State) -> State {
+        let directory = self.take("state.directory", raw.directory);
+        State {
+            directory: if directory.as_os_str().is_empty() { state_directory() } else { directory },
+            journal_bytes: self.at_least("state.journal_mib", raw.journal_mib, 1).saturating_mul(1 << 20),
+        }
+    }
+
+    fn log(&mut self, raw: raw::Log) -> Log {
+        let level = self.take("log.level", raw.level);
+        if let Err(error) = level.parse::<tracing_subscriber::EnvFilter>() {
+            self.wrong("log.level", format_args!("{level:?} is no filter: {error}"));
+        }
+        Log { level, format: self.take("log.format", raw.format).0 }
+    }
+
+    fn budget(&mut self, raw: raw::Budget) -> Budget {
+        let seconds = self.take("budget.gpu_seconds_per_hour", raw.gpu_seconds_per_hour);
+        Budget {
+            gpu_milliseconds: self.milliseconds("budget.gpu_seconds_per_hour", seconds),
+            network_mib: self.take("budget.network_mib_per_hour", raw.network_mib_per_hour),
+            heavy_runs: self.take("budget.heavy_runs_per_hour", raw.heavy_runs_per_hour),
+        }
+    }
+
+    fn milliseconds(&mut self, key: &str, seconds: f64) -> u32 {
+        if !(0.0..=3600.0).contains(&seconds) {
+            self.wrong(key, format_args!("{seconds} is impossible: an hour has 3600 seconds"));
+            return 0;
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "checked: 0 to 3.6 million"
+        )]
+        let milliseconds = (seconds * 1000.0).round() as u32;
+        milliseconds
+    }
+
+    fn pcie(
+        &mut self,
+        pcid: Leaf<PathBuf>,
+        read_request: Leaf<u32>,
+        window: Leaf<Span>,
+        errors: Leaf<u64>,
+        busy: Leaf<u32>,
+    ) -> PcieSettings {
+        let nic_max_read_request = self.take("probe.pcie.nic_max_read_request", read_request);
+        if !READ_REQUESTS.contains(&nic_max_read_request) {
+            self.wrong(
+                "probe.pcie.nic_max_read_request",
+                format_args!("{nic_max_read_request} is impossible: one of {READ_REQUESTS:?}"),
+            );
+        }
+        let busy_percent = self.take("probe.pcie.busy_percent", busy);
+        if busy_percent > 100 {
+            self.wrong("probe.pcie.busy_percent", format_args!("{busy_percent} is impossible: at most 100"));
+        }
+        PcieSettings {
+            pcid: self.take("probe.pcie.pcid_socket", pcid),
+            nic_max_read_request,
+            error_window: self.window("probe.pcie.error_window", window),
+            correctable_errors: self.take("probe.pcie.correctable_errors", errors),
+            busy_percent,
+        }
+    }
+
+    fn exec(&mut self, raw: Vec<raw::Check>) -> Vec<ExecCheck> {
+        if raw.len() > MAX_CHECKS {
+            self.wrong(
+                "probe.exec.check",
+                format_args!("{} checks are too many: at most {MAX_CHECKS}", raw.len()),
+            );
+        }
+        let mut names = BTreeSet::new();
+        let mut checks = Vec::new();
+        for (index, raw) in raw.into_iter().take(MAX_CHECKS).enumerate() {
+            let check = self.exec_check(&format!("probe.exec.check.{index}"), raw);
+            if !check.name.is_empty() && !names.insert(check.name.clone()) {
+                self.wrong(
+                    &format!("probe.exec.check.{index}.name"),
+                    format_args!("{:?} is taken by an earlier check", check.name),
+                );
+            }
+            checks.push(check);
+        }
+        checks
+    }
+
+    fn exec_check(&mut self, section: &str, raw: raw::Check) -> ExecCheck {
+        let key = |leaf: &str| format!("{section}.{leaf}");
+        let name = match raw.name {
+            Some(leaf) => self.take(&key("name"), leaf),
+            None => {
+                self.wrong(section, "name is missing");
+                String::new()
+            }
+        };
+        if !name.is_empty() && !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
+            self.wrong(
+                &key("name"),
+                format_args!("{name:?} is not a name: letters, digits, '-', '_' and '.'"),
+            );
+        }
+        let argv = match raw.argv {
+            Some(leaf) => self.take(&key("argv"), leaf),
+            None => {
+                self.wrong(section, "argv is missing");
+                Vec::new()
+            }
+        };
+        if argv.first().is_some_and(|program| !Path::new(program).is_absolute()) {
+            self.wrong(&key("argv"), format_args!("{:?} is not an absolute path", argv[0]));
+        }
+        let interval = raw.interval.unwrap_or(Leaf(Ok(Span(Duration::from_secs(300)))));
+        let timeout = raw.timeout.unwrap_or(Leaf(Ok(Span(Duration::from_secs(30)))));
+        let Timing { interval, timeout, .. } = self.timing(section, Leaf(Ok(true)), interval, timeout);
+        let gpu_seconds = raw.gpu_seconds.map_or(0.0, |leaf| self.take(&key("gpu_seconds"), leaf));
+        self.milliseconds(&key("gpu_seconds"), gpu_seconds);
+        ExecCheck {
+            name,
+            argv,
+            cost: raw.cost.map_or(probes::Cost::Passive, |leaf| self.take(&key("cost"), leaf).0),
+            interval,
+            timeout,
+            gpu_seconds,
+            network_mib: raw.network_mib.map_or(0, |leaf| self.take(&key("network_mib"), leaf)),
+        }
+    }
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn state_directory() -> PathBuf {
+    // systemd sets the first; it may be a list.
+    if let Some(directory) = env::var_os("STATE_DIRECTORY") {
+        return directory.to_string_lossy().split(':').next().unwrap_or_default().into();
+    }
+    if rustix::process::geteuid().is_root() {
+        return "/var/lib/fabricpulse".into();
+    }
+    match (env::var_os("XDG_STATE_HOME"), env::var_os("HOME")) {
+        (Some(state), _) => Path::new(&state).join("fabricpulse"),
+        (None, Some(home)) => Path::new(&home).join(".local/state/fabricpulse"),
+        (None, None) => env::temp_dir().join("fabricpulse"),
+    }
+}
+
+fn runtime_directory() -> PathBuf {
+    if let Some(directory) = env::var_os("RUNTIME_DIRECTORY") {
+        return directory.to_string_lossy().split(':').next().unwrap_or_default().into();
+    }
+    let service = Path::new("/run/fabricpulse");
+    if rustix::process::geteuid().is_root() || service.is_dir() {
+        return service.into();
+    }
+    env::var_os("XDG_RUNTIME_DIR").map_or_else(state_directory, PathBuf::from)
+}
