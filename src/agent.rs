@@ -36,7 +36,11 @@ impl Agent {
     ///
     /// A target may be named by its label or by another name that the inventory knows it by: an
     /// RDMA device where the target is its PCI function.
-    pub(crate) fn find(&self, test: &str, target: Option<&str>) -> Result<(Arc<Lane>, Option<Target>), Lookup> {
+    pub(crate) fn find(
+        &self,
+        test: &str,
+        target: Option<&str>,
+    ) -> Result<(Arc<Lane>, Option<Target>), Lookup> {
         todo!("{test} {target:?}")
     }
 }

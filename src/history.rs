@@ -51,9 +51,10 @@ impl History {
 fn says_the_same(a: &Run, b: &Run) -> bool {
     a.outcome == b.outcome
         && a.reports.len() == b.reports.len()
-        && a.reports.iter().zip(&b.reports).all(|(a, b)| {
-            a.target == b.target && a.verdict == b.verdict && a.reason == b.reason
-        })
+        && a.reports
+            .iter()
+            .zip(&b.reports)
+            .all(|(a, b)| a.target == b.target && a.verdict == b.verdict && a.reason == b.reason)
 }
 
 #[cfg(test)]
@@ -104,11 +105,24 @@ mod tests {
     fn good_runs_never_evict_the_last_bad_one() {
         let mut history = History::default();
         for id in 0..200 {
-            history.push(run(id, if id == 3 { Verdict::Fail } else if id % 2 == 0 { Verdict::Pass } else { Verdict::Unknown }));
+            history.push(run(
+                id,
+                if id == 3 {
+                    Verdict::Fail
+                } else if id % 2 == 0 {
+                    Verdict::Pass
+                } else {
+                    Verdict::Unknown
+                },
+            ));
         }
         for id in (200..400).step_by(2) {
             history.push(run(id, Verdict::Pass));
-            history.push(Arc::new(Run { outcome: Outcome::Unsupported(id.to_string()), reports: vec![], ..(*run(id + 1, Verdict::Pass)).clone() }));
+            history.push(Arc::new(Run {
+                outcome: Outcome::Unsupported(id.to_string()),
+                reports: vec![],
+                ..(*run(id + 1, Verdict::Pass)).clone()
+            }));
         }
         assert!(history.runs().count() <= 2 * KEPT);
         assert!(history.runs().any(|run| run.worst() == Verdict::Unknown));

@@ -1,0 +1,419 @@
+//! Runs one step: a child in its own process group, bounded in time and output.
+//!
+//! Both pipes are read the whole time, also while the child is being ended, so that it can never
+//! block on a full one. Whatever the child leaves behind goes with it: after the leader's end the
+//! group is killed, and a step has ended only when no member of the group is alive. A member that
+//! survives SIGKILL is stuck in the kernel, and that is itself a finding.
+//!
+//! Only this module starts processes.
+
+use std::{
+    os::unix::process::ExitStatusExt as _,
+    process::{ExitStatus, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use probes::{Output, Program, Step};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
+    process::{Child, Command},
+    select,
+    task::JoinHandle,
+    time::{Instant, sleep, sleep_until, timeout, timeout_at},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::run::{CancelledBy, Evidence, Failure};
+
+/// How long a child may take to obey SIGTERM. perftest and collectives need none of it; a vendor's
+/// suite may want to reset the device.
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
+/// How long the group may take to be gone after SIGKILL: longer is a stuck driver.
+const KILL_GRACE: Duration = Duration::from_secs(3);
+/// How long the pipes are read on after the whole group is gone: only a process that left the group
+/// can still hold them.
+const DRAIN: Duration = Duration::from_millis(500);
+/// How much of each stream is kept. The largest honest answer, of the `pcie` worker on a full
+/// node, is 60 kB.
+const CAPTURE: usize = 1 << 20;
+/// How much of the end of each stream stays with the run as evidence.
+const TAIL: usize = 2048;
+/// How often it is looked whether the group is gone.
+const POLL: Duration = Duration::from_millis(10);
+
+/// Our own executable. Through `/proc` it is the running one even after an upgrade replaced the file.
+const OURSELVES: &str = "/proc/self/exe";
+
+/// What may end a step before its own deadline.
+#[derive(Clone, Debug)]
+pub(crate) struct Stop {
+    pub(crate) shutdown: CancellationToken,
+    /// When the caller stops waiting.
+    pub(crate) caller: Option<Instant>,
+}
+
+/// Runs the step to its end. The future must be awaited: dropping it kills only the leader.
+pub(crate) async fn run(step: &Step, stop: &Stop) -> (Result<Output, Failure>, Evidence) {
+    let started = Instant::now();
+    let argv = argv(&step.program);
+    let program = argv.first().cloned().unwrap_or_default();
+    let mut child = match spawn(step, &argv) {
+        Ok(child) => child,
+        Err(error) => {
+            let failure = Failure::Spawn { program, error: error.to_string() };
+            let exit = "not started".to_string();
+            let evidence = Evidence {
+                argv,
+                exit,
+                took: started.elapsed(),
+                stdout: String::new(),
+                stderr: String::new(),
+            };
+            return (Err(failure), evidence);
+        }
+    };
+    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    feed(&mut child, step.stdin.clone());
+    let stdout = Stream::read(child.stdout.take());
+    let stderr = Stream::read(child.stderr.take());
+
+    let ended = wait(&mut child, started + step.deadline, stop).await;
+    let status = match &ended {
+        Ended::Itself(status) => Some(*status),
+        Ended::Deadline | Ended::Cancelled(_) => terminate(&mut child, group).await,
+    };
+    let gone = status.is_some() && sweep(group).await;
+    let stdout = stdout.finish().await;
+    let stderr = stderr.finish().await;
+
+    let exit = status.map_or_else(|| "none: it is stuck".to_string(), describe);
+    let evidence = Evidence {
+        argv,
+        exit: exit.clone(),
+        took: started.elapsed(),
+        stdout: tail(&stdout),
+        stderr: tail(&stderr),
+    };
+    let result = if !gone {
+        Err(Failure::Stuck { program })
+    } else {
+        match ended {
+            Ended::Deadline => Err(Failure::TimedOut { program, after: step.deadline }),
+            Ended::Cancelled(by) => Err(Failure::Cancelled { by }),
+            Ended::Itself(status) if status.success() => {
+                Ok(Output { stdout, stderr, ended_at: epoch_seconds() })
+            }
+            Ended::Itself(_) => Err(Failure::Exit { program, status: exit }),
+        }
+    };
+    (result, evidence)
+}
+
+/// Seconds since the epoch, by the wall clock.
+pub(crate) fn epoch_seconds() -> f64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+enum Ended {
+    Itself(ExitStatus),
+    Deadline,
+    Cancelled(CancelledBy),
+}
+
+/// What is executed, as a person would type it.
+fn argv(program: &Program) -> Vec<String> {
+    match program {
+        Program::Worker(name) => vec!["fabricpulse".into(), "worker".into(), (*name).into()],
+        Program::Command(argv) => argv.clone(),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the one place")]
+fn spawn(step: &Step, argv: &[String]) -> std::io::Result<Child> {
+    let mut command = match &step.program {
+        Program::Worker(_) => Command::new(OURSELVES),
+        Program::Command(argv) => Command::new(argv.first().map_or("", String::as_str)),
+    };
+    if matches!(step.program, Program::Worker(_)) {
+        command.arg0("fabricpulse");
+    }
+    command
+        .args(argv.iter().skip(1))
+        .env_clear()
+        // A tool that prints in the operator's language can't be read.
+        .envs([("LC_ALL", "C"), ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")])
+        .envs(step.env.iter().map(|(key, value)| (key, value)))
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+}
+
+/// Writes standard input beside everything else: a child need not read it.
+fn feed(child: &mut Child, text: String) {
+    if let Some(mut stdin) = child.stdin.take() {
+        tokio::spawn(async move {
+            let _ = stdin.write_all(text.as_bytes()).await;
+        });
+    }
+}
+
+async fn wait(child: &mut Child, deadline: Instant, stop: &Stop) -> Ended {
+    let caller = stop.caller.unwrap_or(deadline);
+    select! {
+        status = child.wait() => match status {
+            Ok(status) => Ended::Itself(status),
+            // Nobody else reaps our children, so this is a kernel that lost one.
+            Err(_) => Ended::Deadline,
+        },
+        () = stop.shutdown.cancelled() => Ended::Cancelled(CancelledBy::Shutdown),
+        () = sleep_until(caller), if caller < deadline => Ended::Cancelled(CancelledBy::Caller),
+        () = sleep_until(deadline) => Ended::Deadline,
+    }
+}
+
+/// TERM, grace, KILL. None if the leader is still there after all that.
+async fn terminate(child: &mut Child, group: Option<Pid>) -> Option<ExitStatus> {
+    for (signal, grace) in [(Signal::TERM, GRACE), (Signal::KILL, KILL_GRACE)] {
+        if let Some(group) = group {
+            let _ = kill_process_group(group, signal);
+        }
+        if let Ok(Ok(status)) = timeout(grace, child.wait()).await {
+            return Some(status);
+        }
+    }
+    None
+}
+
+/// Kills what the leader left in its group, and says whether it is gone.
+///
+/// The leader has been reaped, but its number can't be given away while its group has a member,
+/// and the kernel gives numbers out in turn: an empty group is seen as such here.
+async fn sweep(group: Option<Pid>) -> bool {
+    let Some(group) = group else { return true };
+    let deadline = Instant::now() + KILL_GRACE;
+    while test_kill_process_group(group).is_ok() {
+        let _ = kill_process_group(group, Signal::KILL);
+        if Instant::now() >= deadline {
+            // Zombies that their parent does not reap hold the group's number and nothing else.
+            return !has_live_member(group);
+        }
+        sleep(POLL).await;
+        if !has_live_member(group) {
+            return true;
+        }
+    }
+    true
+}
+
+fn has_live_member(group: Pid) -> bool {
+    let Ok(processes) = procfs::process::all_processes() else { return true };
+    processes
+        .flatten()
+        .filter_map(|process| process.stat().ok())
+        .any(|stat| stat.pgrp == group.as_raw_nonzero().get() && stat.state != 'Z')
+}
+
+fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "an unknown status".to_string(),
+    }
+}
+
+/// One of the child's output streams.
+struct Stream {
+    kept: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
+}
+
+impl Stream {
+    fn read(stream: Option<impl AsyncRead + Unpin + Send + 'static>) -> Stream {
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let into = kept.clone();
+        let reader = tokio::spawn(async move {
+            let Some(mut stream) = stream else { return };
+            let mut chunk = vec![0; 16 << 10];
+            while let Ok(read @ 1..) = stream.read(&mut chunk).await {
+                let mut kept = into.lock().unwrap_or_else(PoisonError::into_inner);
+                let room = CAPTURE - kept.len();
+                kept.extend_from_slice(&chunk[..read.min(room)]);
+            }
+        });
+        Stream { kept, reader }
+    }
+
+    /// What was read. A process that left the group may hold the pipe for ever: don't wait for it.
+    async fn finish(mut self) -> String {
+        if timeout_at(Instant::now() + DRAIN, &mut self.reader).await.is_err() {
+            self.reader.abort();
+        }
+        let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        String::from_utf8(kept).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    }
+}
+
+fn tail(text: &str) -> String {
+    let mut from = text.len().saturating_sub(TAIL);
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    text[from..].to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str, deadline: Duration) -> Step {
+        let argv = ["/bin/sh", "-c", script].map(String::from).to_vec();
+        Step { program: Program::Command(argv), env: vec![], stdin: "hello\n".into(), deadline }
+    }
+
+    fn free() -> Stop {
+        Stop { shutdown: CancellationToken::new(), caller: None }
+    }
+
+    const LONG: Duration = Duration::from_secs(20);
+    const SHORT: Duration = Duration::from_millis(200);
+
+    /// A number of seconds that marks a `sleep` of this test and of no other.
+    fn mark(test: u32) -> String {
+        format!("{}.{test}", 1000 + std::process::id())
+    }
+
+    fn alive(mark: &str) -> bool {
+        procfs::process::all_processes().unwrap().flatten().any(|process| {
+            process.stat().is_ok_and(|stat| stat.state != 'Z')
+                && process.cmdline().is_ok_and(|cmdline| cmdline.iter().any(|word| word == mark))
+        })
+    }
+
+    #[tokio::test]
+    async fn both_streams_and_standard_input_are_connected() {
+        let (output, evidence) = run(&sh("cat; echo no >&2", LONG), &free()).await;
+        let output = output.unwrap();
+        assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("hello\n", "no\n"));
+        assert_eq!((evidence.exit.as_str(), evidence.stderr.as_str()), ("exit 0", "no\n"));
+    }
+
+    #[tokio::test]
+    async fn a_child_sees_only_what_it_needs_of_the_environment() {
+        let output = run(&sh("env | cut -d= -f1 | sort | xargs", LONG), &free()).await.0.unwrap();
+        assert_eq!(output.stdout.trim(), "LC_ALL PATH PWD");
+    }
+
+    #[tokio::test]
+    async fn exit_codes_and_signals_are_told_apart() {
+        for (script, status) in [("exit 3", "exit 3"), ("kill -9 $$", "signal 9")] {
+            let failure = run(&sh(script, LONG), &free()).await.0.unwrap_err();
+            assert_eq!(failure, Failure::Exit { program: "/bin/sh".into(), status: status.into() });
+        }
+    }
+
+    #[tokio::test]
+    async fn a_missing_program_is_named() {
+        let step = Step { program: Program::Command(vec!["/no/such/tool".into()]), ..sh("", LONG) };
+        let failure = run(&step, &free()).await.0.unwrap_err();
+        assert!(
+            matches!(&failure, Failure::Spawn { program, .. } if program == "/no/such/tool"),
+            "{failure:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_deadline_takes_the_grandchildren_too_and_keeps_what_was_said() {
+        let mark = mark(1);
+        let (result, evidence) =
+            run(&sh(&format!("echo partial; sleep {mark} & sleep {mark}"), SHORT), &free()).await;
+        assert!(matches!(result, Err(Failure::TimedOut { .. })), "{result:?}");
+        assert_eq!(evidence.stdout, "partial\n");
+        assert!(!alive(&mark));
+    }
+
+    #[tokio::test]
+    async fn a_child_that_ignores_term_is_killed() {
+        let mark = mark(2);
+        let started = Instant::now();
+        let script = format!("trap '' TERM; sleep {mark} & while :; do wait; done");
+        let result = run(&sh(&script, SHORT), &free()).await.0;
+        assert!(matches!(result, Err(Failure::TimedOut { .. })), "{result:?}");
+        assert!(started.elapsed() >= SHORT + GRACE, "it was given its grace");
+        assert!(!alive(&mark));
+    }
+
+    #[tokio::test]
+    async fn a_flood_is_read_to_its_end_but_not_kept() {
+        let script = "head -c 30000000 /dev/zero | tr '\\0' x; echo done >&2";
+        let output = run(&sh(script, LONG), &free()).await.0.unwrap();
+        assert_eq!((output.stdout.len(), output.stderr.as_str()), (CAPTURE, "done\n"));
+    }
+
+    #[tokio::test]
+    async fn a_flood_does_not_hold_up_the_deadline() {
+        let started = Instant::now();
+        let result = run(&sh("trap '' TERM; while :; do echo flood; done", SHORT), &free()).await.0;
+        assert!(matches!(result, Err(Failure::TimedOut { .. })), "{result:?}");
+        assert!(started.elapsed() < SHORT + GRACE + KILL_GRACE);
+    }
+
+    #[tokio::test]
+    async fn an_orphan_in_the_group_that_keeps_the_pipe_is_swept_away() {
+        let mark = mark(3);
+        let started = Instant::now();
+        let output = run(&sh(&format!("echo mine; sleep {mark} &"), LONG), &free()).await.0.unwrap();
+        assert_eq!(output.stdout, "mine\n");
+        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+        assert!(!alive(&mark));
+    }
+
+    #[tokio::test]
+    async fn an_orphan_that_left_the_group_with_the_pipe_is_not_waited_for() {
+        let mark = mark(4);
+        let started = Instant::now();
+        let output = run(&sh(&format!("echo mine; setsid sleep {mark} &"), LONG), &free()).await.0.unwrap();
+        assert_eq!(output.stdout, "mine\n");
+        assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+        let _ = run(&sh(&format!("pkill -KILL -f 'sleep {mark}'"), LONG), &free()).await;
+    }
+
+    #[tokio::test]
+    async fn closing_the_output_early_is_not_the_end() {
+        let started = Instant::now();
+        let output = run(&sh("echo early; exec >&- 2>&-; sleep 0.3", LONG), &free()).await.0.unwrap();
+        assert_eq!(output.stdout, "early\n");
+        assert!(started.elapsed() >= Duration::from_millis(300));
+    }
+
+    #[tokio::test]
+    async fn saying_nothing_is_an_empty_output_and_no_failure_of_the_runner() {
+        let output = run(&sh("exit 0", LONG), &free()).await.0.unwrap();
+        assert_eq!(output.stdout, "");
+    }
+
+    #[tokio::test]
+    async fn a_shutdown_leaves_no_process_behind() {
+        let mark = mark(5);
+        let stop = free();
+        let step = sh(&format!("sleep {mark} & sleep {mark}"), LONG);
+        let (result, ()) = tokio::join!(async { run(&step, &stop).await.0 }, async {
+            sleep(SHORT).await;
+            stop.shutdown.cancel();
+        });
+        assert_eq!(result, Err(Failure::Cancelled { by: CancelledBy::Shutdown }));
+        assert!(!alive(&mark));
+    }
+
+    #[tokio::test]
+    async fn a_shorter_deadline_of_the_caller_is_a_cancellation() {
+        let stop = Stop { caller: Some(Instant::now() + SHORT), ..free() };
+        let result = run(&sh("sleep 100", LONG), &stop).await.0;
+        assert_eq!(result, Err(Failure::Cancelled { by: CancelledBy::Caller }));
+    }
+}
