@@ -2,8 +2,11 @@
 
 mod agent;
 mod config;
+mod files;
+mod gate;
 mod history;
 mod hold;
+mod judge;
 mod lane;
 mod run;
 mod runner;
