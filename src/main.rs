@@ -6,6 +6,7 @@ mod files;
 mod gate;
 mod history;
 mod hold;
+mod journal;
 mod judge;
 mod lane;
 mod run;
