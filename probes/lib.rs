@@ -9,9 +9,11 @@
 
 use std::fmt;
 
+pub mod config_space;
 pub mod counters;
 pub mod inventory;
 pub mod lines;
+pub mod lspci;
 pub mod plan;
 pub mod reading;
 pub mod settings;
