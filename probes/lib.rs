@@ -14,6 +14,7 @@ pub mod counters;
 pub mod inventory;
 pub mod lines;
 pub mod lspci;
+pub mod pcie;
 pub mod plan;
 pub mod reading;
 pub mod settings;
@@ -27,7 +28,7 @@ pub use settings::Settings;
 pub use target::Target;
 
 /// Every probe, in the order in which the documentation lists them.
-pub static PROBES: &[&dyn Probe] = &[];
+pub static PROBES: &[&dyn Probe] = &[&pcie::Pcie];
 
 /// Finds a probe by the name used in configuration, labels and `/probe?test=`.
 pub fn find(name: &str) -> Option<&'static dyn Probe> {

@@ -195,8 +195,11 @@ fn bytes_line(text: &str) -> Option<Row<'_>> {
         }
     }
     whole &= bytes.len() == 16;
-    (offset.is_multiple_of(16) && (!bytes.is_empty() || rest.trim().is_empty()))
-        .then_some(Row::Bytes { offset, bytes, whole })
+    (offset.is_multiple_of(16) && (!bytes.is_empty() || rest.trim().is_empty())).then_some(Row::Bytes {
+        offset,
+        bytes,
+        whole,
+    })
 }
 
 /// Whether a line that could not be read was meant to hold bytes.

@@ -154,8 +154,12 @@ fn a_bridge_has_buses_and_its_acs_bits_have_names() {
         decode(&space).unwrap().buses,
         Some(Buses { primary: 0x20, secondary: 0x21, subordinate: 0x25 })
     );
-    let table: [(u16, &[&str]); 4] =
-        [(0x01, &[]), (0x43, &[]), (0x1d, &["ReqRedir", "CmpltRedir", "UpstreamFwd"]), (0x08, &["CmpltRedir"])];
+    let table: [(u16, &[&str]); 4] = [
+        (0x01, &[]),
+        (0x43, &[]),
+        (0x1d, &["ReqRedir", "CmpltRedir", "UpstreamFwd"]),
+        (0x08, &["CmpltRedir"]),
+    ];
     for (control, bits) in table {
         let acs = Acs { offset: 0x100, capability: 0x7f, control };
         assert_eq!(acs.redirect_bits(), bits);

@@ -61,7 +61,8 @@ fn told(text: &str) -> BTreeMap<String, Fields> {
             text.split_whitespace().map(|bit| if bit.ends_with('+') { '1' } else { '0' }).collect::<String>()
         };
         if line.starts_with("Bus: primary=") {
-            let numbers = [between("primary=", ','), between("secondary=", ','), between("subordinate=", ',')];
+            let numbers =
+                [between("primary=", ','), between("secondary=", ','), between("subordinate=", ',')];
             put("buses", &numbers.join(" "));
         } else if line.contains("] Express (v") {
             put("version", between("Express (v", ')'));
@@ -109,10 +110,7 @@ fn decoded(bytes: &[u8]) -> Fields {
     let bits = |word: u16| (0..7).map(|bit| if word >> bit & 1 == 1 { '1' } else { '0' }).collect::<String>();
     put("class", space.short_class().map(|class| format!("{class:04x}")));
     put("ids", space.vendor.zip(space.device).map(|(v, d)| format!("{v:04x}:{d:04x}")));
-    put(
-        "buses",
-        space.buses.map(|b| format!("{:02x} {:02x} {:02x}", b.primary, b.secondary, b.subordinate)),
-    );
+    put("buses", space.buses.map(|b| format!("{:02x} {:02x} {:02x}", b.primary, b.secondary, b.subordinate)));
     if let Some(e) = &space.express {
         put("version", Some(e.version.to_string()));
         put("offset", Some(format!("{:02x}", e.offset)));
@@ -216,7 +214,10 @@ fn addresses_and_numbers_of_a_device_line() {
     }
     let table = [
         ("0200: 15b3:1021 (rev 01)", (Some(0x0200), Some((0x15b3, 0x1021)))),
-        ("3D controller [0302]: NVIDIA Corporation [H100] [10de:2330]", (Some(0x0302), Some((0x10de, 0x2330)))),
+        (
+            "3D controller [0302]: NVIDIA Corporation [H100] [10de:2330]",
+            (Some(0x0302), Some((0x10de, 0x2330))),
+        ),
         ("3D controller: NVIDIA Corporation", (None, None)),
     ];
     for (rest, want) in table {
