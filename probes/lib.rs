@@ -10,6 +10,7 @@
 use std::fmt;
 
 pub mod counters;
+pub mod gpu;
 pub mod inventory;
 pub mod lines;
 pub mod nic;
@@ -29,7 +30,7 @@ pub use settings::Settings;
 pub use target::Target;
 
 /// Every probe, in the order in which the documentation lists them.
-pub static PROBES: &[&dyn Probe] = &[&nic::Nic];
+pub static PROBES: &[&dyn Probe] = &[&nic::Nic, &gpu::GpuState];
 
 /// Finds a probe by the name used in configuration, labels and `/probe?test=`.
 pub fn find(name: &str) -> Option<&'static dyn Probe> {

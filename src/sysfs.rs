@@ -14,6 +14,7 @@ use std::{
 
 use sysfs_class::SysClass;
 
+pub(crate) mod drm;
 pub(crate) mod rdma;
 pub(crate) mod tolerant;
 
