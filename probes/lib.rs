@@ -14,6 +14,7 @@ pub mod gpu;
 pub mod inventory;
 pub mod lines;
 pub mod nic;
+pub mod node;
 pub mod passive;
 pub mod plan;
 pub mod reading;
