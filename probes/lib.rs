@@ -12,10 +12,12 @@ use std::fmt;
 pub mod config_space;
 pub mod counters;
 mod exec;
+pub mod gpu;
 pub mod inventory;
 pub mod lines;
 pub mod lspci;
 pub mod nic;
+pub mod node;
 pub mod passive;
 pub mod pcie;
 pub mod plan;
@@ -33,7 +35,7 @@ pub use settings::Settings;
 pub use target::Target;
 
 /// Every probe, in the order in which the documentation lists them.
-pub static PROBES: &[&dyn Probe] = &[&pcie::Pcie, &nic::Nic, &exec::Exec];
+pub static PROBES: &[&dyn Probe] = &[&node::Node, &pcie::Pcie, &nic::Nic, &gpu::GpuState, &exec::Exec];
 
 /// Finds a probe by the name used in configuration, labels and `/probe?test=`.
 pub fn find(name: &str) -> Option<&'static dyn Probe> {
