@@ -14,6 +14,8 @@ use std::{
 
 use sysfs_class::SysClass;
 
+pub(crate) mod pci;
+
 /// Why a file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
@@ -84,6 +86,11 @@ impl Dir {
     /// A directory below this one.
     pub(crate) fn dir(&self, name: &str) -> Dir {
         Dir { path: self.path.join(name), progress: self.progress.clone() }
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The last part of the path.
