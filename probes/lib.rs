@@ -16,6 +16,7 @@ pub mod lines;
 pub mod lspci;
 pub mod pcie;
 pub mod plan;
+pub mod read;
 pub mod reading;
 pub mod settings;
 pub mod target;

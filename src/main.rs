@@ -1,5 +1,6 @@
 //! fabricpulse: a Prometheus exporter and continuous health prober for GPU nodes.
 
+mod read;
 mod run;
 mod sysfs;
 mod worker;
