@@ -21,6 +21,7 @@ pub mod node;
 pub mod passive;
 pub mod pcie;
 pub mod plan;
+pub mod read;
 pub mod reading;
 #[cfg(test)]
 mod sample;

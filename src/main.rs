@@ -12,6 +12,7 @@ mod journal;
 mod judge;
 mod lane;
 mod metrics;
+mod read;
 mod run;
 mod runner;
 mod sysfs;

@@ -19,6 +19,7 @@ pub(crate) mod drm;
 pub(crate) mod host;
 pub(crate) mod rdma;
 pub(crate) mod tolerant;
+pub(crate) mod pci;
 
 /// Why a file could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +91,11 @@ impl Dir {
     /// A directory below this one.
     pub(crate) fn dir(&self, name: &str) -> Dir {
         Dir { path: self.path.join(name), progress: self.progress.clone() }
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The last part of the path.

@@ -46,8 +46,8 @@ fn told(text: &str) -> BTreeMap<String, Fields> {
             let fields = devices.entry(name.clone()).or_default();
             let (class, ids) = rest.split_once("]: ").unwrap();
             fields.insert("class", class.rsplit('[').next().unwrap().to_string());
-            let ids = ids.split('[').filter_map(|part| part.split(']').next());
-            fields.insert("ids", ids.filter(|id| id.len() == 9).last().unwrap().to_string());
+            let mut ids = ids.split('[').filter_map(|part| part.split(']').next());
+            fields.insert("ids", ids.rfind(|id| id.len() == 9).unwrap().to_string());
         }
         let Some(fields) = devices.get_mut(&name) else { continue };
         let line = line.trim();
