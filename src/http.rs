@@ -42,7 +42,8 @@ use crate::{
 
 mod api;
 mod auth;
-mod config_view;
+mod config;
+mod evidence;
 mod metrics;
 mod page;
 mod probe;
@@ -114,13 +115,17 @@ pub(crate) async fn bind(config: &Config) -> anyhow::Result<Servers> {
         .as_deref()
         .map(|path| WebConfigFile::open(path).context("web configuration"))
         .transpose()?;
+    let tls = match &web_config {
+        Some(file) => file.current().await.tls.is_some(),
+        None => false,
+    };
     let mut tcp = Vec::new();
     for address in &web.listen {
         let listener = TcpListener::bind(address).await.map_err(|error| {
             let advice = advice(*address, &error);
             anyhow::Error::new(error).context(format!("can't listen on {address}: {advice}"))
         })?;
-        info!(addr = %listener.local_addr()?, tls = web_config.is_some(), "listening");
+        info!(addr = %listener.local_addr()?, tls, "listening");
         tcp.push(listener);
     }
     let unix = match bind_unix(&web.socket).await {

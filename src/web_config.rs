@@ -55,7 +55,7 @@ pub(crate) struct WebConfig {
     /// Set on every response.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     /// The file and every file that it names.
-    files: Vec<PathBuf>,
+    pub(crate) files: Vec<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]

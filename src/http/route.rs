@@ -70,7 +70,7 @@ where
         ("GET", "/api/v1/runs/") => api::run(site, caller, name),
         ("GET", "/run/") => {
             match name.parse().ok().and_then(|id| status::find_run(agent, id)) {
-                Some(run) => html(StatusCode::OK, page::run(&agent.node(), &run, caller)),
+                Some(run) => html(StatusCode::OK, page::run(&status::Snapshot::take(agent, caller), &run)),
                 None => words(StatusCode::NOT_FOUND, "this run is not kept: the newest runs and the bad ones before them are"),
             }
         }
