@@ -12,8 +12,12 @@ use std::fmt;
 pub mod counters;
 pub mod inventory;
 pub mod lines;
+pub mod nic;
+pub mod passive;
 pub mod plan;
 pub mod reading;
+#[cfg(test)]
+mod sample;
 pub mod settings;
 pub mod target;
 
@@ -25,7 +29,7 @@ pub use settings::Settings;
 pub use target::Target;
 
 /// Every probe, in the order in which the documentation lists them.
-pub static PROBES: &[&dyn Probe] = &[];
+pub static PROBES: &[&dyn Probe] = &[&nic::Nic];
 
 /// Finds a probe by the name used in configuration, labels and `/probe?test=`.
 pub fn find(name: &str) -> Option<&'static dyn Probe> {

@@ -2,8 +2,12 @@
 
 mod agent;
 mod config;
+mod files;
+mod gate;
 mod history;
 mod hold;
+mod journal;
+mod judge;
 mod lane;
 mod run;
 mod runner;

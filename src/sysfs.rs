@@ -14,6 +14,9 @@ use std::{
 
 use sysfs_class::SysClass;
 
+pub(crate) mod rdma;
+pub(crate) mod tolerant;
+
 /// Why a file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {

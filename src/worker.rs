@@ -28,6 +28,10 @@ mod nic;
 mod node;
 mod pcie;
 
+#[cfg(test)]
+#[path = "../tests/tree.rs"]
+mod tree;
+
 /// How long all parts together may take. Sysfs answers in microseconds; a file that takes longer
 /// than this is stuck in its driver.
 const PARTS_DEADLINE: Duration = Duration::from_secs(3);
