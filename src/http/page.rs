@@ -13,7 +13,7 @@ use crate::{
         query::encode,
         route::how_to_be_trusted,
         status::{LaneStatus, Snapshot, Status},
-        style::{Esc, ago, date, frame, glyph, human, sign},
+        style::{Esc, ago, count, date, frame, glyph, human, sign, span},
         tree,
     },
     run::Run,
@@ -65,10 +65,6 @@ fn crumbs(status: &Status, here: &str) -> String {
         status.version,
         Esc(&date(status.now))
     )
-}
-
-fn count(number: usize, one: &str, many: &str) -> String {
-    if number == 1 { format!("one {one}") } else { format!("{number} {many}") }
 }
 
 /// The lanes of one verdict.
@@ -162,14 +158,14 @@ fn cards(out: &mut String, status: &Status) {
         let _ = write!(
             out,
             "<li class=\"card {}\"><div class=\"t\">{}<b><a href=\"/part/{}\">{}</a></b><span>{}</span>\
-             <span class=\"d\">{}, since {}</span></div>",
+             <span class=\"d\">{}, for {}</span></div>",
             verdict.word(),
             sign(*verdict),
             encode(&lane.target),
             Esc(part),
             Esc(&check),
             lane.probe,
-            Esc(&ago(status.now, lane.since))
+            Esc(&span(status.now - lane.since))
         );
         match finding {
             Some(finding) => facts(out, finding),
@@ -235,7 +231,7 @@ fn others(out: &mut String, snapshot: &Snapshot) {
     if lanes.is_empty() {
         return;
     }
-    out.push_str("<h2>Node, and what is not on PCIe</h2><table><tbody>");
+    out.push_str("<h2>Node and other checks</h2><table><tbody>");
     for lane in lanes {
         let _ = write!(
             out,
@@ -337,7 +333,7 @@ pub(crate) fn part(snapshot: &Snapshot, name: &str) -> Option<String> {
 fn standing(out: &mut String, snapshot: &Snapshot, lane: &LaneStatus) {
     let now = snapshot.status.now;
     let _ = write!(out, "<h2>{}</h2><p>{} {}</p>", lane.probe, sign(lane.verdict), Esc(&lane.reason));
-    let mut times = vec![format!("so since {}", ago(now, lane.since))];
+    let mut times = vec![format!("so for {}", span(now - lane.since))];
     if lane.since <= 0.0 {
         times.clear();
     }
@@ -345,7 +341,7 @@ fn standing(out: &mut String, snapshot: &Snapshot, lane: &LaneStatus) {
         Some(at) => format!("last measured {}", ago(now, at)),
         None => "never measured".to_string(),
     });
-    times.push(format!("every {}", human("_seconds", lane.interval)));
+    times.push(format!("every {}", span(lane.interval)));
     if lane.running.is_some() {
         times.push("running now".to_string());
     }
