@@ -135,7 +135,9 @@ impl RunView<'_> {
 /// The outcome in words. What a program printed may quote anything, so not everybody sees it.
 pub(crate) fn outcome_for(outcome: &Outcome, trusted: bool) -> String {
     match outcome {
-        Outcome::Unreadable(_) if !trusted => "unreadable: the program printed something unexpected".to_string(),
+        Outcome::Unreadable(_) if !trusted => {
+            "unreadable: the program printed something unexpected".to_string()
+        }
         Outcome::Completed
         | Outcome::Skipped(_)
         | Outcome::Unsupported(_)
@@ -331,8 +333,17 @@ mod tests {
     fn a_body_that_is_not_meant_is_refused_by_name() {
         let held: HoldFor = body(br#"{"for": "2h", "reason": "swap"}"#).unwrap();
         assert_eq!((held.lasting, held.reason.as_str()), (Duration::from_secs(7200), "swap"));
-        for wrong in [r#"{"for": "2h"}"#, r#"{"for": "soon", "reason": ""}"#, r#"{"for": "2h", "reason": "", "x": 1}"#, ""] {
-            assert_eq!(body::<HoldFor>(wrong.as_bytes()).unwrap_err().status(), StatusCode::BAD_REQUEST, "{wrong}");
+        for wrong in [
+            r#"{"for": "2h"}"#,
+            r#"{"for": "soon", "reason": ""}"#,
+            r#"{"for": "2h", "reason": "", "x": 1}"#,
+            "",
+        ] {
+            assert_eq!(
+                body::<HoldFor>(wrong.as_bytes()).unwrap_err().status(),
+                StatusCode::BAD_REQUEST,
+                "{wrong}"
+            );
         }
     }
 }

@@ -84,7 +84,9 @@ pub(crate) async fn answer(
     let until = shortened.map(|patience| tokio::time::Instant::from_std(began) + patience);
     let run = match lane.run_now(until).await {
         Ok(run) => run,
-        Err(_) => return refused(SkipReason::Busy, "another request for this run is waiting already", BUSY_RETRY),
+        Err(_) => {
+            return refused(SkipReason::Busy, "another request for this run is waiting already", BUSY_RETRY);
+        }
     };
     if let Outcome::Skipped(Skip { reason, detail, retry_after }) = &run.outcome {
         return refused(*reason, detail, *retry_after);
@@ -108,7 +110,9 @@ fn patience(headers: &HeaderMap) -> Result<Option<Duration>, String> {
     let timeout = seconds
         .filter(|seconds| *seconds > 0.0)
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| format!("X-Prometheus-Scrape-Timeout-Seconds: {value:?} is not a number of seconds"))?;
+        .ok_or_else(|| {
+            format!("X-Prometheus-Scrape-Timeout-Seconds: {value:?} is not a number of seconds")
+        })?;
     // With a timeout too short for the allowance, half of it is still better than nothing.
     Ok(Some(timeout.saturating_sub(ANSWER_BEFORE).max(timeout / 2)))
 }
@@ -152,7 +156,11 @@ impl Answer<'_> {
                 f64::from(u8::from(self.success())),
             ),
             ("probe_duration_seconds", "Seconds from the request to the answer.", self.took.as_secs_f64()),
-            ("probe_timeout_seconds", "Seconds after which the run would have been ended.", self.timeout.as_secs_f64()),
+            (
+                "probe_timeout_seconds",
+                "Seconds after which the run would have been ended.",
+                self.timeout.as_secs_f64(),
+            ),
         ];
         for (name, help, value) in own {
             head(&mut out, format, name, help, "", "gauge");
@@ -168,7 +176,8 @@ impl Answer<'_> {
             sample(&mut out, &verdict, &labels, f64::from(report.verdict as u8));
         }
         // Families must stay together, though each target brings its own part of them.
-        let measurements: Vec<&Measurement> = reports.iter().flat_map(|report| &report.measurements).collect();
+        let measurements: Vec<&Measurement> =
+            reports.iter().flat_map(|report| &report.measurements).collect();
         let mut families: Vec<&'static MetricSpec> = Vec::new();
         for measurement in &measurements {
             if !families.iter().any(|family| family.name == measurement.metric.name) {

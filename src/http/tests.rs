@@ -27,7 +27,9 @@ impl Server {
     /// Serves with the web configuration `yaml`, if any, and at most two requests at a time.
     async fn start(yaml: Option<&str>) -> Server {
         let directory = tempfile::tempdir().unwrap();
-        for (name, text) in [("cert.pem", CERTIFICATE), ("key.pem", KEY), ("web.yml", yaml.unwrap_or_default())] {
+        for (name, text) in
+            [("cert.pem", CERTIFICATE), ("key.pem", KEY), ("web.yml", yaml.unwrap_or_default())]
+        {
             std::fs::write(directory.path().join(name), text).unwrap();
         }
         let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -173,7 +175,10 @@ async fn with_users_tcp_needs_a_password_and_the_socket_does_not() {
     );
     let server = Server::start(Some(&yaml)).await;
     let refused = server.ask("/", "").await;
-    assert!(refused.starts_with("HTTP/1.1 401 ") && refused.contains("www-authenticate: Basic "), "{refused}");
+    assert!(
+        refused.starts_with("HTTP/1.1 401 ") && refused.contains("www-authenticate: Basic "),
+        "{refused}"
+    );
     assert!(refused.contains("x-frame-options: deny\r\n"), "{refused}");
     let known = server.ask("/", "authorization: Basic Qm9iOnMzY3JldA==\r\n").await;
     assert!(known.starts_with("HTTP/1.1 200 ") && known.ends_with("Bob\n"), "{known}");
@@ -184,7 +189,8 @@ async fn with_users_tcp_needs_a_password_and_the_socket_does_not() {
 
 /// A TLS connection that trusts the server's certificate, and shows it as its own if asked to.
 async fn tls(server: &Server, certificate: bool) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(CERTIFICATE.as_bytes()).collect::<Result<_, _>>().unwrap();
+    let chain: Vec<_> =
+        CertificateDer::pem_slice_iter(CERTIFICATE.as_bytes()).collect::<Result<_, _>>().unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(chain[0].clone()).unwrap();
     let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -212,12 +218,20 @@ async fn a_client_certificate_is_verified_and_its_name_is_looked_at() {
     let required = "RequireAndVerifyClientCert";
     let table = [
         // (configuration, shows a certificate, who that is)
-        ("tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n".to_string(), false, Some("anybody")),
+        (
+            "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n".to_string(),
+            false,
+            Some("anybody"),
+        ),
         (section(required, ""), true, Some("a client certificate")),
         (section(required, ""), false, None),
         (section("VerifyClientCertIfGiven", ""), true, Some("a client certificate")),
         (section("VerifyClientCertIfGiven", ""), false, Some("anybody")),
-        (section(required, "  client_allowed_sans: [prometheus.example.org, localhost]\n"), true, Some("a client certificate")),
+        (
+            section(required, "  client_allowed_sans: [prometheus.example.org, localhost]\n"),
+            true,
+            Some("a client certificate"),
+        ),
         (section(required, "  client_allowed_sans: [prometheus.example.org]\n"), true, None),
     ];
     for (yaml, certificate, expected) in table {
