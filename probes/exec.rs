@@ -12,9 +12,8 @@
 use serde::Deserialize;
 
 use crate::{
-    Context, Cost, Finding, Inventory, Measurement, Memory, MetricKind, MetricSpec, Output, ParseError, Plan, Probe,
-    Program, Reading, Resource, Settings, Step, Target, Unsupported, Use, Verdict,
-    plan::only,
+    Context, Cost, Finding, Inventory, Measurement, Memory, MetricKind, MetricSpec, Output, ParseError, Plan,
+    Probe, Program, Reading, Resource, Scope, Settings, Step, Target, Unsupported, Use, Verdict, plan::only,
     settings::ExecCheck,
 };
 
@@ -33,6 +32,8 @@ static VALUE: MetricSpec = MetricSpec {
     labels: &["check", "name"],
 };
 
+static METRICS: [&MetricSpec; 1] = [&VALUE];
+
 impl Probe for Exec {
     fn name(&self) -> &'static str {
         "exec"
@@ -46,8 +47,12 @@ impl Probe for Exec {
         find(settings, target).map_or(Cost::Passive, |check| check.cost)
     }
 
+    fn scope(&self) -> Scope {
+        Scope::EachTarget
+    }
+
     fn metrics(&self) -> &'static [&'static MetricSpec] {
-        &[&VALUE]
+        &METRICS
     }
 
     fn targets(&self, _: &Inventory, settings: &Settings) -> Vec<Target> {
@@ -66,7 +71,12 @@ impl Probe for Exec {
         Ok(Plan { steps: vec![step], uses: uses(check, ctx.inventory) })
     }
 
-    fn parse(&self, ctx: &Context<'_>, outputs: &[Output], _: &mut Memory) -> Result<Vec<Reading>, ParseError> {
+    fn parse(
+        &self,
+        ctx: &Context<'_>,
+        outputs: &[Output],
+        _: &mut Memory,
+    ) -> Result<Vec<Reading>, ParseError> {
         let target = ctx.targets.first().ok_or(ParseError::Missing("target"))?;
         let mut reading = Reading::of(target.clone());
         let mut closed = false;
@@ -77,15 +87,23 @@ impl Probe for Exec {
             }
             match serde_json::from_str(line).map_err(|error| wrong(error.to_string()))? {
                 Line::Value { name, value } => {
-                    reading.measurements.push(Measurement { metric: &VALUE, labels: vec![target.id().into(), name], value });
+                    reading.measurements.push(Measurement {
+                        metric: &VALUE,
+                        labels: vec![target.id().into(), name],
+                        value,
+                    });
                 }
                 Line::Finding { check, verdict, found, expected, why, command } => reading.findings.push(
-                    Finding::new(&check, target.id(), verdict, found, expected).because(why).try_command(command),
+                    Finding::new(&check, target.id(), verdict, found, expected)
+                        .because(why)
+                        .try_command(command),
                 ),
                 Line::End {} => closed = true,
             }
             if reading.measurements.len() > MAX_VALUES {
-                return Err(wrong(format!("it is one value more than the {MAX_VALUES} that a check may export")));
+                return Err(wrong(format!(
+                    "it is one value more than the {MAX_VALUES} that a check may export"
+                )));
             }
         }
         if closed { Ok(vec![reading]) } else { Err(ParseError::Missing("closing line {\"end\":{}}")) }
@@ -119,7 +137,11 @@ fn find<'a>(settings: &'a Settings, target: &Target) -> Option<&'a ExecCheck> {
 
 /// What a run takes: the declared time of every GPU, the declared traffic of every NIC.
 fn uses(check: &ExecCheck, inventory: &Inventory) -> Vec<Use> {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the configuration allows 0 to 3600 s")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the configuration allows 0 to 3600 s"
+    )]
     let milliseconds = (check.gpu_seconds * 1000.0).round() as u32;
     let gpus = inventory.gpus.iter().filter(|_| milliseconds > 0);
     let nics = inventory.rdma.iter().filter(|_| check.network_mib > 0);
@@ -153,7 +175,8 @@ mod tests {
 
     #[test]
     fn what_is_not_the_protocol_is_named() {
-        let many: String = (0..=MAX_VALUES).map(|i| format!("{{\"value\":{{\"name\":\"{i}\",\"value\":1}}}}\n")).collect();
+        let many: String =
+            (0..=MAX_VALUES).map(|i| format!("{{\"value\":{{\"name\":\"{i}\",\"value\":1}}}}\n")).collect();
         let table = [
             ("", "no closing line {\"end\":{}} in the output"),
             ("OK - all fine\n", "unexpected line \"OK - all fine\""),

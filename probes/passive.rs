@@ -2,25 +2,22 @@
 
 use serde_json::json;
 
-use crate::{
-    Context, Finding, Plan, Program, Step, Verdict,
-    lines::Problem,
-    settings::{InventorySettings, Roots},
-};
+use crate::{Context, Finding, Plan, Program, Settings, Step, Verdict, lines::Problem};
 
 /// The plan of a passive probe: `fabricpulse worker <name>`, told where the kernel's files are.
 pub fn plan(worker: &'static str, ctx: &Context<'_>) -> Plan {
     let step = Step {
         program: Program::Worker(worker),
         env: Vec::new(),
-        stdin: request(&ctx.settings.roots, &ctx.settings.inventory),
+        stdin: request(ctx.settings),
         deadline: ctx.timeout,
     };
     Plan { steps: vec![step], uses: Vec::new() }
 }
 
-fn request(roots: &Roots, inventory: &InventorySettings) -> String {
-    json!({ "roots": roots, "inventory": inventory }).to_string()
+/// What every passive worker is asked.
+pub fn request(settings: &Settings) -> String {
+    json!({ "roots": settings.roots, "inventory": settings.inventory }).to_string()
 }
 
 /// What a file that could not be read says of its part: nothing, and why.

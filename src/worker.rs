@@ -26,6 +26,7 @@ mod gpu;
 mod inventory;
 mod nic;
 mod node;
+pub(crate) mod pcid;
 mod pcie;
 
 #[cfg(test)]
@@ -41,6 +42,9 @@ const PARTS_DEADLINE: Duration = Duration::from_secs(3);
 pub(crate) struct Request {
     pub(crate) roots: Roots,
     pub(crate) inventory: InventorySettings,
+    /// What the worker `pcie` reads.
+    #[serde(default)]
+    pub(crate) pcie: probes::pcie::Wanted,
 }
 
 /// Runs the worker `name` and returns the process's exit status.

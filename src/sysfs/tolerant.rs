@@ -49,6 +49,16 @@ impl Tolerant {
         }
     }
 
+    /// Remembers a file whose text is not of its usual form.
+    pub(crate) fn odd(&mut self, dir: &Dir, name: &str, text: &str) {
+        let path = dir.path.join(name).display().to_string();
+        self.unread.push(Problem {
+            part: self.part.clone(),
+            path,
+            error: format!("{text:?} is not understood"),
+        });
+    }
+
     pub(crate) fn unread(self) -> Vec<Problem> {
         self.unread
     }
