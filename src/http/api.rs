@@ -260,12 +260,12 @@ pub(crate) fn unknown_peer(peer: &str) -> String {
 }
 
 /// `POST /api/v1/hold`
-pub(crate) async fn hold(agent: &Agent, by: &str, text: &[u8]) -> Response<Body> {
+pub(crate) fn hold(agent: &Agent, by: &str, text: &[u8]) -> Response<Body> {
     let wanted: HoldFor = match body(text) {
         Ok(wanted) => wanted,
         Err(refused) => return refused,
     };
-    match agent.place_hold(wanted.lasting, wanted.reason, by.to_string()).await {
+    match agent.place_hold(wanted.lasting, wanted.reason, by.to_string()) {
         Ok(hold) => json(
             StatusCode::OK,
             &json!({ "since": hold.since, "until": hold.until, "reason": hold.reason, "by": hold.by }),
@@ -275,19 +275,16 @@ pub(crate) async fn hold(agent: &Agent, by: &str, text: &[u8]) -> Response<Body>
 }
 
 /// `POST /api/v1/release`
-pub(crate) async fn release(agent: &Agent, by: &str) -> Response<Body> {
-    match agent.release(by.to_string()).await {
+pub(crate) fn release(agent: &Agent, by: &str) -> Response<Body> {
+    match agent.release(by) {
         Ok(released) => json(StatusCode::OK, &json!({ "released": released })),
         Err(error) => json_error(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error:#}")),
     }
 }
 
 /// `POST /api/v1/inventory/accept`
-pub(crate) async fn accept(agent: &Agent, by: &str) -> Response<Body> {
-    match agent.accept_inventory(by.to_string()).await {
-        Ok(forgotten) => json(StatusCode::OK, &json!({ "forgotten": forgotten })),
-        Err(error) => json_error(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error:#}")),
-    }
+pub(crate) fn accept(agent: &Agent, by: &str) -> Response<Body> {
+    json(StatusCode::OK, &json!({ "forgotten": agent.accept_inventory(by) }))
 }
 
 /// `POST /-/reload`

@@ -113,9 +113,9 @@ async fn act(site: &Arc<Site>, caller: &Caller, path: &str, body: Bytes) -> Resp
     let done = tokio::spawn(async move {
         match path.as_str() {
             "/api/v1/runs" => api::start(&site, &body),
-            "/api/v1/hold" => api::hold(&site.agent, &by, &body).await,
-            "/api/v1/release" => api::release(&site.agent, &by).await,
-            "/api/v1/inventory/accept" => api::accept(&site.agent, &by).await,
+            "/api/v1/hold" => api::hold(&site.agent, &by, &body),
+            "/api/v1/release" => api::release(&site.agent, &by),
+            "/api/v1/inventory/accept" => api::accept(&site.agent, &by),
             _ => api::reload(&site.agent).await,
         }
     });
