@@ -220,47 +220,5 @@ fn made(status: StatusCode, content_type: &'static str, text: String) -> Respons
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_wrong_method_is_told_the_right_one_and_a_wrong_path_where_to_look() {
-        let table = [
-            ("/metrics", 405, Some("GET, HEAD")),
-            ("/-/reload", 405, Some("POST")),
-            ("/api/v1/runs", 405, Some("GET, HEAD, POST")),
-            ("/api/v1/runs/7", 405, Some("GET, HEAD")),
-            ("/part/x", 405, Some("GET, HEAD")),
-            ("/metrics/", 404, None),
-            ("/favicon.ico", 404, None),
-        ];
-        for (path, status, allow) in table {
-            let response = otherwise(split(path).0);
-            let found = response.headers().get(ALLOW).map(|value| value.to_str().unwrap());
-            assert_eq!((response.status().as_u16(), found), (status, allow), "{path}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_body_that_is_too_large_or_never_comes_is_refused() {
-        let read_full = |size: usize| read(Body::from(vec![b'x'; size]));
-        assert_eq!(read_full(BODY_BYTES).await.unwrap().len(), BODY_BYTES);
-        assert_eq!(read_full(BODY_BYTES + 1).await.unwrap_err().status(), StatusCode::PAYLOAD_TOO_LARGE);
-        assert_eq!(read(Never).await.unwrap_err().status(), StatusCode::REQUEST_TIMEOUT);
-    }
-
-    /// A body of a caller that has stopped sending.
-    struct Never;
-
-    impl hyper::body::Body for Never {
-        type Data = Bytes;
-        type Error = std::convert::Infallible;
-
-        fn poll_frame(
-            self: std::pin::Pin<&mut Self>,
-            _: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
-            std::task::Poll::Pending
-        }
-    }
-}
+#[path = "route_tests.rs"]
+mod tests;
