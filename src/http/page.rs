@@ -81,9 +81,6 @@ fn headline(out: &mut String, status: &Status) {
     let failed = parts(&of(status, Verdict::Fail));
     let degraded = parts(&of(status, Verdict::Degraded));
     let (passed, unknown) = (of(status, Verdict::Pass).len(), of(status, Verdict::Unknown).len());
-    let capital = |text: String| {
-        text.chars().take(1).flat_map(char::to_uppercase).chain(text.chars().skip(1)).collect()
-    };
     let (sign, title): (Verdict, String) = match (failed, degraded, passed, unknown) {
         (0, 0, 0, 0) => (Verdict::Unknown, "Nothing has been probed yet".to_string()),
         (0, 0, 0, _) => (Verdict::Unknown, "Nothing could be judged yet".to_string()),
@@ -93,19 +90,19 @@ fn headline(out: &mut String, status: &Status) {
             let verb = if degraded == 1 { "is" } else { "are" };
             (
                 Verdict::Degraded,
-                capital(format!("{} {verb} worse than it should be", count(degraded, "part", "parts"))),
+                capital(&format!("{} {verb} worse than it should be", count(degraded, "part", "parts"))),
             )
         }
         (failed, 0, _, _) => {
             let verb = if failed == 1 { "has" } else { "have" };
-            (Verdict::Fail, capital(format!("{} {verb} failed", count(failed, "part", "parts"))))
+            (Verdict::Fail, capital(&format!("{} {verb} failed", count(failed, "part", "parts"))))
         }
         (failed, degraded, _, _) => {
             let verb = if failed == 1 { "has" } else { "have" };
             let more = if degraded == 1 { "one is" } else { &format!("{degraded} are") };
             (
                 Verdict::Fail,
-                capital(format!("{} {verb} failed, {more} degraded", count(failed, "part", "parts"))),
+                capital(&format!("{} {verb} failed, {more} degraded", count(failed, "part", "parts"))),
             )
         }
     };
@@ -125,8 +122,13 @@ fn headline(out: &mut String, status: &Status) {
         sign.word(),
         glyph(sign),
         Esc(&title),
-        Esc(&capital(facts.join(", ")) as &String)
+        Esc(&capital(&facts.join(", ")))
     );
+}
+
+fn capital(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map(|first| first.to_uppercase().chain(characters).collect()).unwrap_or_default()
 }
 
 /// A fault: a lane, and the finding that made it one if there is one.
@@ -137,7 +139,7 @@ fn faults(status: &Status) -> Vec<(&LaneStatus, Option<&Finding>, Verdict)> {
         for finding in &lane.findings {
             match finding.verdict {
                 Some(verdict @ (Verdict::Fail | Verdict::Degraded)) => {
-                    faults.push((lane, Some(finding), verdict))
+                    faults.push((lane, Some(finding), verdict));
                 }
                 Some(Verdict::Pass | Verdict::Unknown) | None => {}
             }

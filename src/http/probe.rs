@@ -67,7 +67,7 @@ pub(crate) async fn answer(
         Cost::Passive => {}
         Cost::Light | Cost::Heavy => {
             if let Err(refused) = route::may_act(site, caller, headers) {
-                return refused;
+                return *refused;
             }
         }
     }
