@@ -19,6 +19,7 @@ fn read_tree(text: &str, change: impl FnOnce(&Path)) -> Found<Gpu> {
     read(&Request {
         roots: Roots { sysfs: root.join("sys"), proc: root.join("proc"), etc: root.join("etc") },
         inventory: InventorySettings { nic_drivers: Vec::new() },
+        pcie: probes::pcie::Wanted::default(),
     })
 }
 

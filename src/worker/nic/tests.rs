@@ -19,6 +19,7 @@ fn request(root: &Path) -> Request {
     Request {
         roots: Roots { sysfs: root.join("sys"), proc: root.join("proc"), etc: root.join("etc") },
         inventory: InventorySettings { nic_drivers: Vec::new() },
+        pcie: probes::pcie::Wanted::default(),
     }
 }
 

@@ -19,6 +19,7 @@ fn read_tree(text: &str, change: impl FnOnce(&Path)) -> Found<Fact> {
     read(&Request {
         roots: Paths { sysfs: root.join("sys"), proc: root.join("proc"), etc: root.join("etc") },
         inventory: InventorySettings { nic_drivers: Vec::new() },
+        pcie: probes::pcie::Wanted::default(),
     })
 }
 
