@@ -29,6 +29,8 @@ mod node;
 mod pcie;
 
 #[cfg(test)]
+mod healthy;
+#[cfg(test)]
 #[path = "../tests/tree.rs"]
 mod tree;
 

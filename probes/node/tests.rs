@@ -57,8 +57,10 @@ fn healthy() -> Vec<Fact> {
 
 /// The healthy node with one fact replaced.
 fn with(fact: Fact) -> Vec<Fact> {
-    let same = |other: &Fact| std::mem::discriminant(other) == std::mem::discriminant(&fact);
-    healthy().into_iter().map(|other| if same(&other) { fact.clone() } else { other }).collect()
+    let mut facts = healthy();
+    let kind = std::mem::discriminant(&fact);
+    *facts.iter_mut().find(|other| std::mem::discriminant(*other) == kind).unwrap() = fact;
+    facts
 }
 
 fn read_with(settings: &Settings, facts: &[Fact], problems: &[Problem], inventory: &Inventory) -> Reading {

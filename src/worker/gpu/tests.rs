@@ -86,7 +86,7 @@ fn broken_and_blocking_files_are_named_and_hide_no_other_gpu() {
 #[test]
 fn a_gpu_without_its_driver_is_there_and_nothing_more_is_known() {
     let (gpus, _) = read_tree(MI300X, |root| {
-        fs::remove_file(root.join("sys/bus/pci/devices/0000:05:00.0/driver")).unwrap()
+        fs::remove_file(root.join("sys/bus/pci/devices/0000:05:00.0/driver")).unwrap();
     });
     assert_eq!((gpus[0].driver.as_deref(), gpus[0].memory_total, gpus[0].errors.len()), (None, None, 0));
     assert_eq!(gpus[1].driver.as_deref(), Some("amdgpu"));

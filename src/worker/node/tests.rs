@@ -52,12 +52,12 @@ fn every_fact_of_an_amd_node_is_read() {
                 assert_eq!(access.groups["render"], render);
             }
             Fact::Governors(governors) => {
-                assert_eq!(governors, BTreeMap::from([("performance".to_string(), 192)]))
+                assert_eq!(governors, BTreeMap::from([("performance".to_string(), 192)]));
             }
             Fact::HugePages(pages) => assert_eq!(pages, Some(0)),
             Fact::Selinux(enforce) => assert_eq!(enforce, None),
             Fact::Clock(clock) => {
-                assert_eq!((clock.current.as_deref(), clock.available.len()), (Some("tsc"), 3))
+                assert_eq!((clock.current.as_deref(), clock.available.len()), (Some("tsc"), 3));
             }
             Fact::Bars(bars) => {
                 assert_eq!(bars.len(), 8);
