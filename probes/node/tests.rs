@@ -188,6 +188,12 @@ fn what_does_not_fit_the_node_is_not_applicable() {
 }
 
 #[test]
+fn a_gpu_without_a_window_is_a_doubt() {
+    let finding = find(&read_with(&settings(), &with(Fact::Bars(Vec::new())), &[], &amd()), "large_bar");
+    assert_eq!((finding.verdict, finding.part.as_str()), (Some(Unknown), "0000:05:00.0"));
+}
+
+#[test]
 fn a_firewall_that_can_not_be_read_is_no_pass() {
     let loaded = with(Fact::Modules(Modules { loaded: vec!["nf_tables".into()], nvidia_open: false }));
     let finding = find(&read_with(&settings(), &loaded, &[], &amd()), "firewall");
