@@ -1,7 +1,7 @@
 //! A whole healthy node, from its files to findings and series: nothing may be called bad, and the
 //! series have a bound.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use probes::{
     Context, Inventory, Memory, Output, Probe, Reading, Settings, Verdict,
@@ -9,6 +9,7 @@ use probes::{
     lines::Line,
     settings::{GpuSettings, InventorySettings, NicSettings, NodeSettings, PcieSettings, Roots},
 };
+use serde_json::json;
 
 use super::{Found, Request, gpu, nic, node, tree};
 
@@ -47,6 +48,16 @@ impl Kind {
     }
 }
 
+fn roots(root: &Path) -> Roots {
+    Roots { sysfs: root.join("sys"), proc: root.join("proc"), etc: root.join("etc") }
+}
+
+/// What a worker is asked, for files below `root`; what only one worker reads is left out.
+pub(super) fn request(root: &Path) -> Request {
+    let inventory = InventorySettings { nic_drivers: Vec::new() };
+    serde_json::from_value(json!({ "roots": roots(root), "inventory": inventory })).unwrap()
+}
+
 fn settings(roots: Roots) -> Settings {
     let hour = Duration::from_secs(3600);
     Settings {
@@ -79,6 +90,7 @@ fn stdout<T: serde::Serialize>((items, problems): Found<T>) -> String {
 
 /// A kind of node whose files lie below a folder.
 struct Node<'a> {
+    request: &'a Request,
     settings: &'a Settings,
     inventory: &'a Inventory,
 }
@@ -87,13 +99,12 @@ impl Node<'_> {
     /// Two readings a minute apart of the unchanged node; the second is returned.
     fn read(&self, probe: &dyn Probe, worker: impl Fn(&Request) -> String) -> Vec<Reading> {
         let (settings, inventory) = (self.settings, self.inventory);
-        let request = Request { roots: settings.roots.clone(), inventory: settings.inventory.clone() };
         let targets = probe.targets(inventory, settings);
         let ctx = Context { targets: &targets, inventory, settings, timeout: Duration::from_secs(10) };
         let mut memory = Memory::default();
         let mut readings = Vec::new();
         for ended_at in [0.0, 60.0] {
-            let output = Output { stdout: worker(&request), stderr: String::new(), ended_at };
+            let output = Output { stdout: worker(self.request), stderr: String::new(), ended_at };
             readings = probe.parse(&ctx, &[output], &mut memory).unwrap();
         }
         assert_eq!(readings.len(), targets.len());
@@ -105,9 +116,8 @@ fn with_node(kind: &Kind, check: impl FnOnce(&Node<'_>)) {
     let root = tempfile::tempdir().unwrap();
     tree::unpack(kind.tree, root.path());
     let root = root.path();
-    let settings =
-        settings(Roots { sysfs: root.join("sys"), proc: root.join("proc"), etc: root.join("etc") });
-    check(&Node { settings: &settings, inventory: &kind.inventory() });
+    let settings = settings(roots(root));
+    check(&Node { request: &request(root), settings: &settings, inventory: &kind.inventory() });
 }
 
 fn series(readings: &[Reading]) -> usize {

@@ -1,12 +1,9 @@
 use std::{fs, path::Path};
 
-use probes::{
-    gpu::{Errors, Hive, throttle::Throttle},
-    settings::{InventorySettings, Roots},
-};
+use probes::gpu::{Errors, Hive, throttle::Throttle};
 
 use super::*;
-use crate::worker::tree;
+use crate::worker::{healthy::request, tree};
 
 const MI300X: &str = include_str!("../../../tests/fixtures/mi300x.tree");
 const H200: &str = include_str!("../../../tests/fixtures/h200.tree");
@@ -15,11 +12,7 @@ fn read_tree(text: &str, change: impl FnOnce(&Path)) -> Found<Gpu> {
     let root = tempfile::tempdir().unwrap();
     tree::unpack(text, root.path());
     change(root.path());
-    let root = root.path();
-    read(&Request {
-        roots: Roots { sysfs: root.join("sys"), proc: root.join("proc"), etc: root.join("etc") },
-        inventory: InventorySettings { nic_drivers: Vec::new() },
-    })
+    read(&request(root.path()))
 }
 
 #[test]
