@@ -30,6 +30,8 @@ pub(crate) mod pcid;
 mod pcie;
 
 #[cfg(test)]
+mod healthy;
+#[cfg(test)]
 #[path = "../tests/tree.rs"]
 mod tree;
 

@@ -4,6 +4,7 @@ mod agent;
 mod cli;
 mod config;
 mod faults;
+mod fixtures;
 mod scrape;
 mod series;
 mod shutdown;
