@@ -30,8 +30,7 @@ pub fn read(inputs: &[Input]) -> Report {
     let mut parts = Parts::default();
     let (mut runs, mut cut, mut recognised, mut hex) = (0, false, false, false);
     for (file, input) in inputs.iter().enumerate() {
-        let lines: Vec<String> = clean_lines(&input.text).collect();
-        let dump = lspci::read(lines.iter().map(String::as_str));
+        let dump = lspci::read(clean_lines(&input.text));
         runs = runs.max(dump.runs);
         cut |= dump.cut;
         recognised |= dump.recognised;

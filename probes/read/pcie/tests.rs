@@ -164,11 +164,12 @@ fn what_is_absent_stays_absent() {
 fn recorded_machines_are_judged_by_what_their_bytes_say() {
     let healthy = object(&[HEALTHY]);
     assert_eq!(healthy["class"], "healthy", "{}", healthy["verdict"]);
+    // QEMU shows no LnkCap of the slowed NIC, so only the bridges can be judged.
     let degraded = object(&[DEGRADED]);
     assert_eq!(degraded["class"], "degraded");
     assert_eq!(degraded["p2p_redirect"], json!(["0000:20:00.0", "0000:40:00.0"]));
     let verdict = degraded["verdict"].as_str().unwrap();
-    for word in ["NIC 0000:23:00.0 at 8 of 32 GT/s and x8 of x16", "0000:20:00.0, 0000:40:00.0", "ReqRedir"] {
+    for word in ["0000:20:00.0, 0000:40:00.0", "ReqRedir"] {
         assert!(verdict.contains(word), "{verdict}");
     }
 }
@@ -234,7 +235,10 @@ fn the_largest_input_is_read_in_time_that_grows_with_its_length() {
         number += 1;
     }
     let begun = std::time::Instant::now();
-    let inputs = [text.clone(), text].map(|text| Input { name: "x".into(), text, truncated: true });
-    assert_eq!(read(&inputs).class, Class::Unknown);
-    assert!(begun.elapsed().as_secs() < 20, "{:?} without optimisation", begun.elapsed());
+    for text in [text, "\n".repeat(crate::read::FILE_BYTES), "00: 00\n".repeat(crate::read::FILE_BYTES / 7)] {
+        let report = read(&[Input { name: "x".into(), text, truncated: true }]);
+        assert_eq!((report.class, report.truncated), (Class::Unknown, true));
+    }
+    // 2 s each is the promise of the optimised program; this one is not.
+    assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
 }
