@@ -180,6 +180,3 @@ impl Probe for Pcie {
         Ok(readings)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -28,6 +28,8 @@ mod nic;
 mod node;
 pub(crate) mod pcid;
 mod pcie;
+#[cfg(test)]
+mod recorded;
 
 /// How long all parts together may take. Sysfs answers in microseconds; a file that takes longer
 /// than this is stuck in its driver.
