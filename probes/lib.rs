@@ -11,6 +11,7 @@ use std::fmt;
 
 pub mod config_space;
 pub mod counters;
+pub mod distance;
 pub mod inventory;
 pub mod lines;
 pub mod lspci;

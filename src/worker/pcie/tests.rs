@@ -45,7 +45,13 @@ fn settings(machine: &Machine) -> Settings {
 
 /// What one run says.
 fn run(machine: &Machine, memory: &mut Memory, now: f64) -> (Inventory, Vec<Reading>) {
-    let settings = settings(machine);
+    run_with(machine, &[], memory, now)
+}
+
+/// The same, where NICs are known by these drivers too.
+fn run_with(machine: &Machine, drivers: &[&str], memory: &mut Memory, now: f64) -> (Inventory, Vec<Reading>) {
+    let mut settings = settings(machine);
+    settings.inventory.nic_drivers = drivers.iter().map(ToString::to_string).collect();
     let mut request = machine.request(&[]);
     request.inventory = settings.inventory.clone();
     let inventory = inventory::read(&request).0.remove(0);
@@ -118,14 +124,7 @@ fn set_link(machine: &Machine, pci: &str, speed: u8, width: u16) {
 #[test]
 fn the_recorded_stages_are_what_their_registers_say() {
     let table: [(&str, &str, &[&str]); 5] = [
-        (
-            "initial",
-            INITIAL,
-            &[
-                "0000:23:00.0 max_read_request 0000:23:00.0 degraded",
-                "0000:41:00.0 max_read_request 0000:41:00.0 degraded",
-            ],
-        ),
+        ("initial", INITIAL, &[]),
         ("healthy", HEALTHY, &[]),
         ("rdma", RDMA, &[]),
         (
@@ -149,8 +148,13 @@ fn the_recorded_stages_are_what_their_registers_say() {
         ),
     ];
     for (stage, archive, want) in table {
-        let want: Vec<&&str> = want.iter().collect();
-        assert_eq!(faults(&Machine::of(archive)).iter().collect::<Vec<_>>(), want, "{stage}");
+        // An old card below a port of its own is there in every stage, with small reads.
+        let (_, readings) = run_with(&Machine::of(archive), &["e1000e"], &mut Memory::default(), 1e9);
+        let mut found = told(&readings);
+        let old = "0000:01:00.0 max_read_request 0000:01:00.0 degraded";
+        assert!(found.contains(&old.to_string()), "{stage}: {found:?}");
+        found.retain(|line| line != old);
+        assert_eq!(found, want, "{stage}");
     }
 }
 
