@@ -114,7 +114,7 @@ enum Row<'a> {
 impl Device {
     /// No device answers at this address.
     pub fn unreachable(&self) -> bool {
-        self.dead || (!self.bytes.is_empty() && self.bytes.iter().all(|byte| *byte == 0xff))
+        self.dead || crate::config_space::decode(&self.bytes) == Err(crate::config_space::Unreadable::AllOnes)
     }
 
     /// Its bytes are as many as one of lspci's options prints.

@@ -180,3 +180,6 @@ impl Probe for Pcie {
         Ok(readings)
     }
 }
+
+#[cfg(test)]
+mod tests;
