@@ -28,6 +28,8 @@ mod nic;
 mod node;
 pub(crate) mod pcid;
 mod pcie;
+#[cfg(test)]
+mod recorded;
 
 #[cfg(test)]
 mod healthy;
