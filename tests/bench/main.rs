@@ -11,7 +11,10 @@ use std::{
     net::TcpListener,
     path::Path,
     process::{Command, ExitCode},
-    sync::Barrier,
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -28,8 +31,8 @@ mod tree;
 
 /// Clients that scrape at once.
 const CLIENTS: usize = 10;
-/// How often they do, in one round.
-const BURSTS: usize = 200;
+/// How long they do, in one round.
+const ROUND: Duration = Duration::from_secs(2);
 /// Rounds in each manner. What else goes on here can only add time: the best round counts.
 const ROUNDS: usize = 5;
 /// Between two bursts, so that each finds an idle exporter.
@@ -181,24 +184,27 @@ fn best_round(exporter: &Exporter, manner: Manner) -> Times {
 
 /// All clients at once, again and again.
 fn round(exporter: &Exporter, manner: Manner) -> Times {
-    let together = Barrier::new(CLIENTS);
+    let (together, over) = (Barrier::new(CLIENTS), AtomicBool::new(false));
+    let began = Instant::now();
     let scrape = || {
         let mut client = Client::new(&exporter.address, manner);
-        let mut times = Vec::with_capacity(BURSTS);
-        for burst in 0..=BURSTS {
-            together.wait();
-            let began = Instant::now();
-            let (status, bytes) = client.get("/metrics").unwrap();
-            let took = began.elapsed();
-            assert_eq!(status, 200, "{}", exporter.name);
-            // The first one opens the connection.
-            if burst > 0 {
-                times.push((took, bytes));
+        let mut times = Vec::new();
+        loop {
+            if together.wait().is_leader() && began.elapsed() >= ROUND {
+                over.store(true, Ordering::Relaxed);
             }
+            let start = Instant::now();
+            let (status, bytes) = client.get("/metrics").unwrap();
+            times.push((start.elapsed(), bytes));
+            assert_eq!(status, 200, "{}", exporter.name);
+            // Behind this everybody knows what the leader decided.
             together.wait();
+            if over.load(Ordering::Relaxed) {
+                // The first one opened the connection.
+                return times.split_off(1);
+            }
             thread::sleep(BURST_PAUSE);
         }
-        times
     };
     let mut times: Vec<(Duration, usize)> = thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(scrape)).collect();
