@@ -99,7 +99,28 @@ impl Machine {
 
     /// Starts the agent and waits until it is ready.
     pub(crate) fn start(&self) -> Agent {
-        let mut child = self.command(&[]).stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
+        self.start_with(&[])
+    }
+
+    /// Starts the agent with variables set, and waits until it is ready.
+    pub(crate) fn start_with(&self, variables: &[(&str, &str)]) -> Agent {
+        let agent = self.begin(variables);
+        agent.wait("ready", |agent| (agent.get("/-/ready").status == 200).then_some(()));
+        agent
+    }
+
+    /// Starts an agent that wants a password over TCP, and waits until it is ready.
+    pub(crate) fn start_closed(&self) -> Agent {
+        let agent = self.begin(&[]);
+        agent.wait("ready", |_| (self.ask("GET", "/-/ready", "").status == 200).then_some(()));
+        agent
+    }
+
+    /// Starts the agent and reads from its log where it listens.
+    fn begin(&self, variables: &[(&str, &str)]) -> Agent {
+        let mut command = self.command(&[]);
+        command.envs(variables.iter().copied());
+        let mut child = command.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let (send, lines) = mpsc::channel();
         thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| send.send(line)));
@@ -113,7 +134,6 @@ impl Machine {
             .next()
             .unwrap()
             .into();
-        agent.wait("ready", |agent| (agent.get("/-/ready").status == 200).then_some(()));
         agent
     }
 
@@ -207,6 +227,11 @@ impl Drop for Agent {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Gets a path of an agent from another thread.
+pub(crate) fn get(address: &str, path: &str) -> Answer {
+    exchange(TcpStream::connect(address).unwrap(), "GET", path, &[], "")
 }
 
 fn exchange(

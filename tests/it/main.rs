@@ -1,12 +1,16 @@
 //! The real binary on recorded machines: one test binary, since linking is what takes the time.
 
 mod agent;
+mod catalogue;
 mod cli;
 mod config;
 mod faults;
 mod fixtures;
+mod page;
 mod scrape;
 mod series;
 mod shutdown;
+mod systemd;
 #[path = "../tree.rs"]
 mod tree;
+mod web;
