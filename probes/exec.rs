@@ -166,9 +166,7 @@ mod tests {
 
     #[test]
     fn values_and_findings_are_read() {
-        let stdout = "{\"value\":{\"name\":\"spares\",\"value\":2}}\n\
-            {\"finding\":{\"check\":\"raid\",\"verdict\":\"degraded\",\"found\":\"2 spares\",\"expected\":\"4\"}}\n{\"end\":{}}\n";
-        let reading = parse(stdout).unwrap().remove(0);
+        let reading = parse(include_str!("testdata/exec/raid.jsonl")).unwrap().remove(0);
         assert_eq!(reading.measurements[0].labels, ["raid", "spares"]);
         assert_eq!(reading.findings[0].verdict, Some(Verdict::Degraded));
     }
