@@ -39,8 +39,13 @@ impl Agent {
     /// Puts the agent into the guest and waits until it serves.
     pub(crate) fn start(mut machine: Machine, config: &str) -> Agent {
         // A debug build is too large to be worth a way over 9p.
-        let stripped = command("strip").args(["-o", &machine.shared("fabricpulse").display().to_string(), AGENT]).status();
-        assert!(stripped.is_ok_and(|status| status.success()), "strip failed; binutils is in tests/lab/packages");
+        let stripped = command("strip")
+            .args(["-o", &machine.shared("fabricpulse").display().to_string(), AGENT])
+            .status();
+        assert!(
+            stripped.is_ok_and(|status| status.success()),
+            "strip failed; binutils is in tests/lab/packages"
+        );
         fs::write(machine.shared("config.toml"), config).expect("the share can be written");
         machine.sh(
             "cp /lab/fabricpulse /lab/config.toml /tmp/\n\
@@ -50,7 +55,7 @@ impl Agent {
         );
         let agent = Agent { machine };
         let started = Instant::now();
-        while agent.machine.get("/-/ready").is_ok_and(|reply| reply.status == 200) == false {
+        while !agent.machine.get("/-/ready").is_ok_and(|reply| reply.status == 200) {
             assert!(started.elapsed() < START, "the agent did not become ready:\n{}", agent.log());
             thread::sleep(Duration::from_millis(50));
         }
@@ -87,7 +92,12 @@ impl Agent {
 
 /// What `fabricpulse read pcie` makes of a dump, on the host: it looks at nothing but its arguments.
 pub(crate) fn read_pcie(dump: &std::path::Path) -> Value {
-    let output = command(AGENT).args(["read", "pcie"]).arg(dump).stdin(Stdio::null()).output().expect("the agent can be started");
+    let output = command(AGENT)
+        .args(["read", "pcie"])
+        .arg(dump)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the agent can be started");
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "read pcie: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_str(&printed).unwrap_or_else(|error| panic!("read pcie: {error}: {printed}"))
@@ -111,7 +121,9 @@ impl Scrape {
 
     /// The value of the only series that has these labels.
     pub(crate) fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
-        let has = |series: &&Series| labels.iter().all(|(key, value)| series.labels.get(*key).is_some_and(|is| is == value));
+        let has = |series: &&Series| {
+            labels.iter().all(|(key, value)| series.labels.get(*key).is_some_and(|is| is == value))
+        };
         self.named(name).find(has).map(|series| series.value)
     }
 }
@@ -143,7 +155,8 @@ fn quoted(text: &str) -> (String, &str) {
     while let Some((index, character)) = characters.next() {
         match character {
             '"' => return (value, &text[index + 1..]),
-            '\\' => value.extend(characters.next().map(|(_, escaped)| if escaped == 'n' { '\n' } else { escaped })),
+            '\\' => value
+                .extend(characters.next().map(|(_, escaped)| if escaped == 'n' { '\n' } else { escaped })),
             plain => value.push(plain),
         }
     }

@@ -48,7 +48,7 @@ ln -s ../bin "$root/usr/bin"
 ln -s ../bin "$root/usr/sbin"
 
 # crc32_pclmul is left out on purpose: the generic one is faster under TCG.
-for module in virtio_pci virtio_net 9p 9pnet_virtio overlay e1000e nvme aer_inject \
+for module in virtio_pci virtio_net 9p 9pnet_virtio overlay e1000e aer_inject \
   ib_uverbs rdma_ucm rdma_rxe veth sch_netem sch_tbf crc32_generic crc32c_generic; do
   modprobe -d "$kernel" -S "$version" --show-depends "$module"
 done | awk '$1 == "insmod" { print $2 }' | sort -u | while read -r file; do

@@ -87,7 +87,8 @@ fn function(block: &str) -> Function {
         vendor: hex(vendor),
         device: hex(device),
         class,
-        interface: after(head, "(prog-if ").map_or(0, |word| u8::from_str_radix(word, 16).expect("two digits")),
+        interface: after(head, "(prog-if ")
+            .map_or(0, |word| u8::from_str_radix(word, 16).expect("two digits")),
         driver: lines.get("Kernel driver in use").map(str::to_owned),
         numa: lines.get("NUMA node").map(|node| node.parse().expect("a NUMA node")),
         below: lines.get("Bus").map(|bus| {
@@ -96,8 +97,15 @@ fn function(block: &str) -> Function {
         }),
         express: lines.capability("Express").map(|title| express(title, &lines)),
         acs: lines.get("ACSCtl").map(|flags| {
-            let names =
-                ["SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans"];
+            let names = [
+                "SrcValid",
+                "TransBlk",
+                "ReqRedir",
+                "CmpltRedir",
+                "UpstreamFwd",
+                "EgressCtrl",
+                "DirectTrans",
+            ];
             names.iter().rev().fold(0, |word, name| word << 1 | u16::from(flag(flags, name)))
         }),
     }
@@ -110,8 +118,13 @@ fn express(title: &str, lines: &Lines) -> Express {
         word.parse().unwrap_or_else(|_| panic!("{key} {word} in {label}"))
     };
     let link = |label| Link {
-        speed: after(line(label), "Speed ").expect("a speed").strip_suffix("GT/s").map(|gt| gt.parse().expect("GT/s")),
-        width: after(line(label), "Width x").map(|lanes| lanes.parse().expect("lanes")).filter(|&lanes| lanes != 0),
+        speed: after(line(label), "Speed ")
+            .expect("a speed")
+            .strip_suffix("GT/s")
+            .map(|gt| gt.parse().expect("GT/s")),
+        width: after(line(label), "Width x")
+            .map(|lanes| lanes.parse().expect("lanes"))
+            .filter(|&lanes| lanes != 0),
     };
     let (_, kind) = title.split_once(") ").expect("a kind of function");
     let kind = kind.split([',', '(']).next().unwrap_or(kind).trim();
@@ -158,7 +171,10 @@ impl Lines {
     /// The title of a capability, behind its offset: `Express (v2) Endpoint, MSI 00`.
     fn capability(&self, name: &str) -> Option<&str> {
         let titles = self.0.iter().filter(|(label, _)| label == "Capabilities");
-        titles.filter_map(|(_, text)| text.split_once("] ")).map(|(_, title)| title).find(|title| title.starts_with(name))
+        titles
+            .filter_map(|(_, text)| text.split_once("] "))
+            .map(|(_, title)| title)
+            .find(|title| title.starts_with(name))
     }
 }
 

@@ -58,7 +58,8 @@ impl Machine {
     /// Whenever the machine is not to be had. A lab that was left out proves nothing.
     pub(crate) fn boot() -> Machine {
         let built = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("lab");
-        let status = command(format!("{FOLDER}/build.sh")).arg(&built).status().expect("build.sh can be started");
+        let status =
+            command(format!("{FOLDER}/build.sh")).arg(&built).status().expect("build.sh can be started");
         assert!(status.success(), "tests/lab/build.sh failed, see above");
 
         let folder = TempDir::new().expect("a temporary folder");

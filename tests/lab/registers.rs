@@ -69,7 +69,8 @@ impl Registers {
         let (Some(&lowest), Some(&highest)) = (copies.keys().next(), copies.keys().next_back()) else {
             panic!("QEMU's memory shows no PCI function of the guest");
         };
-        let held = |at: u64| heaps.iter().any(|(start, bytes)| (*start..start + bytes.len() as u64).contains(&at));
+        let held =
+            |at: u64| heaps.iter().any(|(start, bytes)| (*start..start + bytes.len() as u64).contains(&at));
         for (_, bytes) in &heaps {
             for (index, candidate) in bytes.chunks_exact(WORD).enumerate() {
                 let pointer = word(candidate);

@@ -33,8 +33,17 @@ impl Tally {
     }
 
     /// Compares all members of two objects. `aside` names those that lspci does not tell.
-    pub(crate) fn compare_objects(&mut self, prefix: &str, place: &str, product: &Value, lspci: &Value, aside: &[&str]) {
-        let members = |value: &Value| value.as_object().cloned().unwrap_or_else(|| panic!("{prefix}: {value} is no object"));
+    pub(crate) fn compare_objects(
+        &mut self,
+        prefix: &str,
+        place: &str,
+        product: &Value,
+        lspci: &Value,
+        aside: &[&str],
+    ) {
+        let members = |value: &Value| {
+            value.as_object().cloned().unwrap_or_else(|| panic!("{prefix}: {value} is no object"))
+        };
         let (product, lspci) = (members(product), members(lspci));
         for key in product.keys() {
             let known = lspci.contains_key(key) || aside.contains(&key.as_str());
