@@ -107,8 +107,8 @@ fn of(pci: &'static str) -> Vec<(&'static str, &'static str)> {
     vec![("pci", pci)]
 }
 
-fn errors(severity: &'static str) -> Vec<(&'static str, &'static str)> {
-    vec![("pci", NIC1), ("severity", severity)]
+fn errors(pci: &'static str, severity: &'static str) -> Vec<(&'static str, &'static str)> {
+    vec![("pci", pci), ("severity", severity)]
 }
 
 fn set(machine: &Machine, pci: &str, field: Field, value: u32) {
@@ -226,20 +226,23 @@ fn faults() -> Vec<Fault> {
             mend: Mend::Wait,
             verdicts: vec![(NIC1, Verdict::Degraded)],
             blames: ("aer_errors", NIC1),
-            bad: (ERRORS, errors("correctable"), Some(1.0)),
-            good: (ERRORS, errors("correctable"), Some(1.0)),
+            bad: (ERRORS, errors(NIC1, "correctable"), Some(1.0)),
+            good: (ERRORS, errors(NIC1, "correctable"), Some(1.0)),
             within: INTERVAL + RUN,
         },
         Fault {
             name: "an uncorrectable error (completion time-out)",
+            // Not below the port that aer_inject has its hands on: that one sees no more real errors.
             act: |machine| {
-                machine.monitor("pcie_aer_inject_error nic1 COMP_TIME");
+                machine.monitor("pcie_aer_inject_error nic0 COMP_TIME");
+                // QEMU clears LnkCap on the way.
+                set(machine, NIC0, Field::Capability, parts::link(GEN5, 16));
             },
             mend: Mend::Wait,
-            verdicts: vec![(NIC1, Verdict::Degraded)],
-            blames: ("aer_errors", NIC1),
-            bad: (ERRORS, errors("nonfatal"), Some(1.0)),
-            good: (ERRORS, errors("nonfatal"), Some(1.0)),
+            verdicts: vec![(NIC0, Verdict::Degraded)],
+            blames: ("aer_errors", NIC0),
+            bad: (ERRORS, errors(NIC0, "nonfatal"), Some(1.0)),
+            good: (ERRORS, errors(NIC0, "nonfatal"), Some(1.0)),
             within: INTERVAL + RUN,
         },
         Fault {
