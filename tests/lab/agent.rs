@@ -15,7 +15,10 @@ use crate::machine::Machine;
 const AGENT: &str = env!("CARGO_BIN_EXE_fabricpulse");
 
 /// An emulated processor needs a few seconds for what takes a real one a fraction of one.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_secs(30);
+
+/// What was not seen this long after it should have been will not be seen.
+const NEVER: Duration = Duration::from_secs(20);
 
 /// A machine with the agent in it.
 #[derive(Debug)]
@@ -81,6 +84,22 @@ impl Agent {
 
     pub(crate) fn status(&self) -> Value {
         serde_json::from_str(&self.get("/api/v1/status")).expect("the status is JSON")
+    }
+
+    /// Scrapes until `seen`; how long it took.
+    pub(crate) fn until(&self, within: Duration, what: &str, seen: impl Fn(&Scrape) -> bool) -> Duration {
+        let started = Instant::now();
+        loop {
+            let scrape = self.scrape();
+            let took = started.elapsed();
+            if seen(&scrape) {
+                assert!(took <= within, "{what}: seen after {took:.1?}, not within {within:.1?}");
+                return took;
+            }
+            // Waiting longer tells late from never.
+            assert!(took < within + NEVER, "{what}: not seen at all; {:#}\n{}", self.status(), self.log());
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// What `fabricpulse list --json` prints in the guest.

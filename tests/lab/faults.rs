@@ -315,28 +315,6 @@ fn verdicts(scrape: &Scrape) -> BTreeMap<String, f64> {
     series.map(|series| (series.labels["target"].clone(), series.value)).collect()
 }
 
-/// Scrapes until `seen`; how long it took.
-fn until(agent: &Agent, within: Duration, what: &str, seen: impl Fn(&Scrape) -> bool) -> Duration {
-    let started = Instant::now();
-    loop {
-        let scrape = agent.scrape();
-        let took = started.elapsed();
-        if seen(&scrape) {
-            assert!(took <= within, "{what}: seen after {took:.1?}, not within {within:.1?}");
-            return took;
-        }
-        // Waiting longer tells late from never.
-        assert!(
-            took < within + 10 * INTERVAL,
-            "{what}: not seen at all; verdicts {:?}\n{:#}\n{}",
-            verdicts(&scrape),
-            agent.status(),
-            agent.log()
-        );
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
 fn shows(scrape: &Scrape, (name, labels, value): &Sample) -> bool {
     scrape.value(name, labels) == *value
 }
@@ -345,9 +323,7 @@ fn play(agent: &mut Agent, fault: &Fault, healthy: &BTreeSet<String>) {
     let name = fault.name;
     (fault.act)(&mut agent.machine);
     let started = Instant::now();
-    until(agent, fault.within, &format!("{name}: series {:?}", fault.bad), |scrape| {
-        shows(scrape, &fault.bad)
-    });
+    agent.until(fault.within, &format!("{name}: series {:?}", fault.bad), |scrape| shows(scrape, &fault.bad));
     let series = started.elapsed();
     let expected: BTreeMap<String, f64> = healthy
         .iter()
@@ -356,7 +332,7 @@ fn play(agent: &mut Agent, fault: &Fault, healthy: &BTreeSet<String>) {
             (pci.clone(), changed.map_or(Verdict::Pass, |(_, verdict)| *verdict).exported())
         })
         .collect();
-    until(agent, fault.within.saturating_sub(series), &format!("{name}: verdicts {expected:?}"), |scrape| {
+    agent.until(fault.within.saturating_sub(series), &format!("{name}: verdicts {expected:?}"), |scrape| {
         verdicts(scrape) == expected
     });
     let verdict = started.elapsed();
@@ -386,7 +362,7 @@ fn play(agent: &mut Agent, fault: &Fault, healthy: &BTreeSet<String>) {
         }
         Mend::Wait => within += ERROR_WINDOW,
     }
-    let cleared = until(agent, within, &format!("{name}: going back"), |scrape| {
+    let cleared = agent.until(within, &format!("{name}: going back"), |scrape| {
         shows(scrape, &fault.good) && verdicts(scrape).values().all(|verdict| *verdict == 0.0)
     });
     println!("{name:48} {series:9.2?} {verdict:9.2?} {cleared:9.2?}");
@@ -414,7 +390,7 @@ fn becomes_a_gpu(agent: &mut Agent, healthy: &BTreeSet<String>) {
     };
     parts::disguise(agent.machine.registers(), GPU1, 0x1002, 0x74a1, 0x1200);
     rescan(&mut agent.machine, GPU1);
-    let appeared = until(agent, within, "a new GPU", |scrape| {
+    let appeared = agent.until(within, "a new GPU", |scrape| {
         is_mi300x(scrape) && verdicts(scrape).get(GPU1) == Some(&Verdict::Pass.exported())
     });
     let parts: BTreeSet<String> = verdicts(&agent.scrape()).into_keys().collect();
@@ -422,7 +398,7 @@ fn becomes_a_gpu(agent: &mut Agent, healthy: &BTreeSet<String>) {
 
     parts::disguise(agent.machine.registers(), GPU1, 0x1b36, 0x0010, 0x0108);
     rescan(&mut agent.machine, GPU1);
-    let gone = until(agent, within, "a GPU that is gone", |scrape| {
+    let gone = agent.until(within, "a GPU that is gone", |scrape| {
         !is_mi300x(scrape) && verdicts(scrape).get(GPU1) == Some(&Verdict::Fail.exported())
     });
     println!(

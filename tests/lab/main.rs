@@ -10,6 +10,7 @@ mod faults;
 mod lspci;
 mod machine;
 mod parts;
+mod rdma;
 mod registers;
 mod tally;
 
@@ -29,4 +30,10 @@ fn every_field_equals_lspci() {
 fn faults_are_seen_named_and_cleared() {
     let _alone = alone();
     faults::run();
+}
+
+#[test]
+fn nics_are_known_by_their_rdma_devices() {
+    let _alone = alone();
+    rdma::run();
 }
