@@ -39,7 +39,8 @@ impl Field {
         let express = |offset, size| registers.express(pci, offset, size);
         let (register, lowest, highest) = match self {
             Field::Capability => (express(0x0c, 4), 0, 9),
-            Field::Status => (express(0x12, 2), 0, 9),
+            // QEMU lets that of an upper end follow the function below.
+            Field::Status => (express(0x12, 2).filter(|_| !is_upper_end(registers, pci)), 0, 9),
             Field::PayloadCapability => (express(0x04, 4), 0, 2),
             Field::Payload => (express(0x08, 2), 5, 7),
             Field::ReadRequest => (express(0x08, 2), 12, 14),
@@ -56,6 +57,12 @@ impl Field {
 /// before it only those up to 5 GT/s.
 pub(crate) fn version(registers: &Registers, pci: &str) -> u32 {
     registers.express(pci, 2, 2).map_or(0, |register| registers.get(pci, register) & 0xf)
+}
+
+/// Whether it is a root port or a switch's downstream port.
+fn is_upper_end(registers: &Registers, pci: &str) -> bool {
+    let kind = registers.express(pci, 2, 2).map(|register| registers.get(pci, register) >> 4 & 0xf);
+    matches!(kind, Some(4 | 6))
 }
 
 /// Speed code (1 is 2.5 GT/s, 5 is 32) and lanes, as LnkCap and LnkSta hold them.
