@@ -9,11 +9,22 @@
 
 use std::fmt;
 
+pub mod config_space;
 pub mod counters;
+mod exec;
+pub mod gpu;
 pub mod inventory;
 pub mod lines;
+pub mod lspci;
+pub mod nic;
+pub mod node;
+pub mod passive;
+pub mod pcie;
 pub mod plan;
+pub mod read;
 pub mod reading;
+#[cfg(test)]
+mod sample;
 pub mod settings;
 pub mod target;
 
@@ -25,7 +36,7 @@ pub use settings::Settings;
 pub use target::Target;
 
 /// Every probe, in the order in which the documentation lists them.
-pub static PROBES: &[&dyn Probe] = &[];
+pub static PROBES: &[&dyn Probe] = &[&node::Node, &pcie::Pcie, &nic::Nic, &gpu::GpuState, &exec::Exec];
 
 /// Finds a probe by the name used in configuration, labels and `/probe?test=`.
 pub fn find(name: &str) -> Option<&'static dyn Probe> {
@@ -49,6 +60,11 @@ pub trait Probe: fmt::Debug + Sync {
 
     /// How much of the node a run disturbs.
     fn cost(&self, settings: &Settings, target: &Target) -> Cost;
+
+    /// Whether one run reads all targets or measures one of them.
+    fn scope(&self) -> Scope {
+        Scope::AllTargets
+    }
 
     /// The metrics that a completed run yields; the only place where they are named.
     fn metrics(&self) -> &'static [&'static MetricSpec];
@@ -88,6 +104,15 @@ pub struct Context<'a> {
     pub settings: &'a Settings,
     /// How long each step may take.
     pub timeout: std::time::Duration,
+}
+
+/// What one run of a probe covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All targets, with one child: reading state costs little, starting a process does not.
+    AllTargets,
+    /// One target, by a lane of its own: it uses the target, and perhaps alone.
+    EachTarget,
 }
 
 /// How much of the node a run disturbs.

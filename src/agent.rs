@@ -1,18 +1,45 @@
-//! Everything that the outside may see of the agent, and the few things it may ask of it.
+//! The running agent: what the outside may see of it, and the few things it may ask of it.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock, atomic::AtomicU64},
+    time::Duration,
+};
 
-use probes::{Inventory, Target};
-use tokio::sync::watch;
+use governor::clock::DefaultClock;
+use probes::{Inventory, Probe, Scope, Target};
+use prometheus_client::registry::Registry;
+use tokio::sync::{Mutex, watch};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{config::Config, lane::Lane};
+use crate::{
+    config::{self, Config, Overrides, Timing},
+    core::Core,
+    gate::Gate,
+    hold::{Hold, HoldError, Holds},
+    inventory::{Keeper, Parts},
+    journal::Journal,
+    lane::{self, Lane},
+    metrics::{self, Cell, Format, Process, Reload, Totals},
+    run::{Outcome, Run},
+    runner::{Stop, epoch_seconds},
+};
 
 /// The running agent, shared by the web server and whoever else looks at it.
 #[derive(Debug)]
 pub(crate) struct Agent {
     pub(crate) config: watch::Receiver<Arc<Config>>,
-    pub(crate) inventory: watch::Receiver<Arc<Inventory>>,
-    lanes: watch::Receiver<Vec<Arc<Lane>>>,
+    core: Arc<Core>,
+    keeper: Keeper,
+    overrides: Overrides,
+    /// Held while the configuration is read anew.
+    publish: Mutex<watch::Sender<Arc<Config>>>,
+    lanes: watch::Sender<Vec<Arc<Lane>>>,
+    tasks: TaskTracker,
+    process: Arc<Cell<Process>>,
+    reload: Cell<Reload>,
+    listed: Cell<f64>,
+    registry: OnceLock<Registry>,
 }
 
 /// Why a probe or target could not be found; the words are for the caller.
@@ -27,6 +54,43 @@ pub(crate) enum Lookup {
 }
 
 impl Agent {
+    /// Builds the agent and takes up what an earlier process left. Nothing runs yet.
+    pub(crate) fn new(config: Config, overrides: Overrides, shutdown: CancellationToken) -> Arc<Agent> {
+        let now = epoch_seconds();
+        let state = config.state.directory.clone();
+        let (journal, past) = Journal::open(&state, config.state.journal_bytes);
+        let keeper = Keeper::open(&state);
+        let gate = Gate::new(config.budget, DefaultClock::default());
+        let newest = past.iter().map(|run| run.id).max().unwrap_or(0);
+        let (publish, config) = watch::channel(Arc::new(config));
+        let core = Arc::new(Core {
+            config: config.clone(),
+            parts: keeper.subscribe(),
+            gate,
+            holds: Holds::open(&state, now),
+            journal,
+            totals: Totals::new(),
+            shutdown,
+            newest: AtomicU64::new(newest),
+        });
+        let agent = Arc::new(Agent {
+            config,
+            core,
+            keeper,
+            overrides,
+            publish: Mutex::new(publish),
+            lanes: watch::Sender::default(),
+            tasks: TaskTracker::new(),
+            process: Arc::new(Cell::of(metrics::sample_process().unwrap_or_default())),
+            reload: Cell::of(Reload { good: true, good_at: now }),
+            listed: Cell::default(),
+            registry: OnceLock::new(),
+        });
+        agent.recall_budget(&past, now);
+        agent.settle_lanes(past);
+        agent
+    }
+
     /// Every lane, in the order of the catalogue.
     pub(crate) fn lanes(&self) -> Vec<Arc<Lane>> {
         self.lanes.borrow().clone()
@@ -41,6 +105,268 @@ impl Agent {
         test: &str,
         target: Option<&str>,
     ) -> Result<(Arc<Lane>, Option<Target>), Lookup> {
-        todo!("{test} {target:?}")
+        let Some(probe) = probes::find(test) else {
+            let known: Vec<&str> = probes::PROBES.iter().map(|probe| probe.name()).collect();
+            return Err(Lookup::Test(test.to_string(), known.join(", ")));
+        };
+        let lanes: Vec<Arc<Lane>> =
+            self.lanes().into_iter().filter(|lane| lane.probe.name() == probe.name()).collect();
+        let targets: Vec<(Arc<Lane>, Target)> = lanes
+            .iter()
+            .flat_map(|lane| {
+                lane.view().standings.keys().map(|target| (lane.clone(), target.clone())).collect::<Vec<_>>()
+            })
+            .collect();
+        let known = || match targets.len() {
+            0 => "none".to_string(),
+            _ => targets.iter().map(|(_, target)| target.id()).collect::<Vec<_>>().join(", "),
+        };
+        let Some(wanted) = target else {
+            return match (probe.scope(), lanes.as_slice()) {
+                (Scope::AllTargets, [lane]) => Ok((lane.clone(), None)),
+                (Scope::EachTarget, [lane]) => Ok((lane.clone(), lane.target.clone())),
+                _ => Err(Lookup::TargetMissing { test: test.to_string(), known: known() }),
+            };
+        };
+        let parts = self.core.parts.borrow().clone();
+        let alias = pci_of(&parts.present, wanted).or_else(|| pci_of(&parts.accepted, wanted));
+        let hit =
+            targets.iter().find(|(_, target)| target.id() == wanted || alias.as_deref() == Some(target.id()));
+        match hit {
+            Some((lane, target)) => Ok((lane.clone(), Some(target.clone()))),
+            None => {
+                Err(Lookup::Target { test: test.to_string(), target: wanted.to_string(), known: known() })
+            }
+        }
     }
+
+    /// The parts of this node that are there now.
+    pub(crate) fn parts(&self) -> Arc<Parts> {
+        self.core.parts.borrow().clone()
+    }
+
+    /// How peers and people call this node.
+    pub(crate) fn node(&self) -> String {
+        self.config.borrow().node_name.clone()
+    }
+
+    pub(crate) fn active(&self) -> bool {
+        self.config.borrow().active
+    }
+
+    /// Whether the parts of the node are known, so that everything else can be.
+    pub(crate) fn ready(&self) -> bool {
+        self.listed_at() > 0.0
+    }
+
+    /// When the parts were last listed, in seconds since the epoch; 0 if never.
+    pub(crate) fn listed_at(&self) -> f64 {
+        self.listed.get()
+    }
+
+    pub(crate) fn timing(&self, lane: &Lane) -> Timing {
+        let off = Timing { enabled: false, interval: Duration::ZERO, timeout: Duration::ZERO };
+        lane::timing(&self.config.borrow(), lane.probe.name(), lane.target.as_ref()).unwrap_or(off)
+    }
+
+    /// The interval of a probe; zero where it is switched off. Of the operator's own checks, which
+    /// have one each, the longest.
+    pub(crate) fn probe_interval(&self, probe: &str) -> Duration {
+        let own = self
+            .lanes
+            .borrow()
+            .iter()
+            .filter(|lane| lane.probe.name() == probe)
+            .map(|lane| self.timing(lane))
+            .collect::<Vec<_>>();
+        own.iter()
+            .filter(|timing| timing.enabled)
+            .map(|timing| timing.interval)
+            .max()
+            .unwrap_or(Duration::ZERO)
+    }
+
+    pub(crate) fn hold(&self) -> Option<Hold> {
+        self.core.holds.current(epoch_seconds())
+    }
+
+    /// Stops active probes from starting, for a while.
+    pub(crate) fn place_hold(&self, length: Duration, reason: String, by: String) -> Result<Hold, HoldError> {
+        let hold = self.core.holds.place(epoch_seconds(), length, reason, by)?;
+        tracing::info!(
+            by = hold.by,
+            reason = hold.reason,
+            seconds = length.as_secs(),
+            "active probes are held"
+        );
+        Ok(hold)
+    }
+
+    /// Ends the hold. False if there was none.
+    pub(crate) fn release(&self, by: &str) -> Result<bool, HoldError> {
+        let was = self.core.holds.release(epoch_seconds())?;
+        tracing::info!(by, was, "the hold is released");
+        Ok(was)
+    }
+
+    /// Gives up the parts that are gone. Returns how many those were.
+    pub(crate) fn accept_inventory(&self, by: &str) -> usize {
+        let gone = self.keeper.accept();
+        tracing::info!(by, gone, "the present parts are accepted as complete");
+        gone
+    }
+
+    /// Reads the configuration again. A bad one leaves the old one in force and is returned.
+    pub(crate) async fn request_reload(&self) -> Result<(), String> {
+        let publish = self.publish.lock().await;
+        let overrides = self.overrides.clone();
+        let loaded = tokio::task::spawn_blocking(move || config::load(&overrides)).await;
+        let config = match loaded {
+            Ok(Ok(config)) => config,
+            Ok(Err(error)) => return Err(self.reload_failed(&error.to_string())),
+            Err(error) => return Err(self.reload_failed(&error.to_string())),
+        };
+        let old = self.config.borrow().clone();
+        for (section, same) in [
+            ("web", old.web == config.web),
+            ("state", old.state == config.state),
+            ("log", old.log == config.log),
+        ] {
+            if !same {
+                tracing::warn!(section, "this section takes effect at the next start only");
+            }
+        }
+        self.core.gate.set_budget(config.budget);
+        publish.send_replace(Arc::new(config));
+        self.settle_lanes(Vec::new());
+        self.reload.set(Reload { good: true, good_at: epoch_seconds() });
+        tracing::info!("the configuration was read again");
+        Ok(())
+    }
+
+    pub(crate) fn last_reload(&self) -> Reload {
+        self.reload.get()
+    }
+
+    /// Everything for Prometheus, from memory.
+    pub(crate) fn metrics(self: &Arc<Self>, format: Format) -> String {
+        metrics::encode(self.registry.get_or_init(|| metrics::registry(self)), format)
+    }
+
+    pub(crate) fn totals(&self) -> &Totals {
+        &self.core.totals
+    }
+
+    pub(crate) fn process(&self) -> Arc<Cell<Process>> {
+        self.process.clone()
+    }
+
+    /// Lists the parts of the node, and starts lanes for targets that are new.
+    pub(crate) async fn refresh_parts(&self) {
+        let config = self.config.borrow().clone();
+        let stop = Stop { shutdown: self.core.shutdown.clone(), caller: None };
+        match self.keeper.refresh(&config, &stop).await {
+            Ok(()) => {
+                self.listed.set(epoch_seconds());
+                self.settle_lanes(Vec::new());
+            }
+            Err(_) if self.core.shutdown.is_cancelled() => {}
+            Err(error) => tracing::warn!(error = format!("{error:#}"), "the node's parts can't be listed"),
+        }
+    }
+
+    pub(crate) fn sample_process(&self) {
+        if let Some(sample) = metrics::sample_process() {
+            self.process.set(sample);
+        }
+    }
+
+    /// Waits until every lane has ended; they do so when the shutdown begins.
+    pub(crate) async fn drained(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn reload_failed(&self, error: &str) -> String {
+        self.reload.set(Reload { good: false, ..self.reload.get() });
+        tracing::error!(error, "the new configuration is wrong, so the old one stays in force");
+        error.to_string()
+    }
+
+    /// Starts the lanes that should be there and drops the others, which end after their run.
+    fn settle_lanes(&self, past: Vec<Run>) {
+        let (config, parts) = (self.config.borrow().clone(), self.parts());
+        let mut past_of: HashMap<&'static str, Vec<Run>> = HashMap::new();
+        for run in past {
+            past_of.entry(run.probe).or_default().push(run);
+        }
+        self.lanes.send_if_modified(|lanes| {
+            let before: Vec<_> = lanes.iter().map(Arc::as_ptr).collect();
+            let mut after = Vec::new();
+            for (probe, target) in wanted(&config, &parts.accepted) {
+                let known =
+                    lanes.iter().find(|lane| lane.probe.name() == probe.name() && lane.target == target);
+                after.push(known.cloned().unwrap_or_else(|| {
+                    let mut past = match &target {
+                        None => past_of.remove(probe.name()).unwrap_or_default(),
+                        Some(_) => past_of.get(probe.name()).cloned().unwrap_or_default(),
+                    };
+                    if let Some(target) = &target {
+                        past.retain(|run| run.report(target).is_some());
+                    }
+                    Arc::new(Lane::start(probe, target, self.core.clone(), past, &self.tasks))
+                }));
+            }
+            let changed = before != after.iter().map(Arc::as_ptr).collect::<Vec<_>>();
+            *lanes = after;
+            changed
+        });
+    }
+
+    /// Counts against the budgets what active runs of an earlier process used within the hour.
+    fn recall_budget(&self, past: &[Run], now: f64) {
+        let config = self.config.borrow().clone();
+        let parts = self.parts();
+        for run in past.iter().filter(|run| now - run.started < 3600.0 && run.outcome == Outcome::Completed) {
+            let Some(probe) = probes::find(run.probe) else { continue };
+            for report in &run.reports {
+                let targets = [report.target.clone()];
+                let ctx = probes::Context {
+                    targets: &targets,
+                    inventory: &parts.accepted,
+                    settings: &config.settings,
+                    timeout: Duration::ZERO,
+                };
+                if let Ok(plan) = probe.plan(&ctx) {
+                    self.core.gate.recall(plan.uses.into_iter().map(|used| used.resource));
+                }
+            }
+        }
+    }
+}
+
+/// The lanes that should be there: one for a probe that reads all of its targets with one child,
+/// one for each target otherwise.
+fn wanted(config: &Config, inventory: &Inventory) -> Vec<(&'static dyn Probe, Option<Target>)> {
+    let mut lanes = Vec::new();
+    for probe in probes::PROBES.iter().copied() {
+        match probe.scope() {
+            Scope::AllTargets => lanes.push((probe, None)),
+            Scope::EachTarget => {
+                lanes.extend(
+                    probe
+                        .targets(inventory, &config.settings)
+                        .into_iter()
+                        .map(|target| (probe, Some(target))),
+                );
+            }
+        }
+    }
+    lanes
+}
+
+/// The PCI address of the NIC that has this RDMA device or network interface.
+fn pci_of(inventory: &Inventory, name: &str) -> Option<String> {
+    let has = |nic: &&probes::inventory::Nic| nic.rdma.iter().chain(&nic.netdevs).any(|known| known == name);
+    inventory.nics.iter().find(has).map(|nic| nic.function.pci.clone())
 }

@@ -2,9 +2,17 @@
 
 mod agent;
 mod config;
+mod core;
+mod files;
+mod gate;
 mod history;
 mod hold;
+mod inventory;
+mod journal;
+mod judge;
 mod lane;
+mod metrics;
+mod read;
 mod run;
 mod runner;
 mod sysfs;

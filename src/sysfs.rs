@@ -6,13 +6,20 @@
 //! [`Progress`], so that a read that never returns can still be named by somebody else.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Read},
     path::{Path, PathBuf},
     str::FromStr,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use sysfs_class::SysClass;
+
+pub(crate) mod drm;
+pub(crate) mod host;
+pub(crate) mod rdma;
+pub(crate) mod tolerant;
+pub(crate) mod pci;
 
 /// Why a file could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +93,11 @@ impl Dir {
         Dir { path: self.path.join(name), progress: self.progress.clone() }
     }
 
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The last part of the path.
     pub(crate) fn name(&self) -> String {
         file_name(&self.path)
@@ -119,6 +131,17 @@ impl Dir {
         self.progress.at(&path);
         match fs::read(path) {
             Ok(bytes) => Ok(Some(bytes)),
+            Err(source) => self.absent_or(name, source),
+        }
+    }
+
+    /// The first bytes of a long text file; `None` if the file is not there.
+    pub(crate) fn head(&self, name: &str, limit: usize) -> Result<Option<String>, ReadError> {
+        let path = self.path.join(name);
+        self.progress.at(&path);
+        let mut bytes = Vec::new();
+        match fs::File::open(path).and_then(|file| file.take(limit as u64).read_to_end(&mut bytes)) {
+            Ok(_) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
             Err(source) => self.absent_or(name, source),
         }
     }

@@ -26,7 +26,12 @@ mod gpu;
 mod inventory;
 mod nic;
 mod node;
+pub(crate) mod pcid;
 mod pcie;
+
+#[cfg(test)]
+#[path = "../tests/tree.rs"]
+mod tree;
 
 /// How long all parts together may take. Sysfs answers in microseconds; a file that takes longer
 /// than this is stuck in its driver.
@@ -37,6 +42,9 @@ const PARTS_DEADLINE: Duration = Duration::from_secs(3);
 pub(crate) struct Request {
     pub(crate) roots: Roots,
     pub(crate) inventory: InventorySettings,
+    /// What the worker `pcie` reads.
+    #[serde(default)]
+    pub(crate) pcie: probes::pcie::Wanted,
 }
 
 /// Runs the worker `name` and returns the process's exit status.

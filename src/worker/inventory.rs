@@ -1,5 +1,200 @@
-use super::{Found, Request};
+//! The worker `inventory`: which parts this node has.
+//!
+//! Ids, class and driver are the kernel's own memory of a function, so they are read for all of
+//! them at once. What asks the device itself, its link, is read in threads, one for each part: a
+//! device that does not answer keeps its place in the inventory and loses only that.
 
-pub(crate) fn read(_request: &Request) -> Found<()> {
-    (Vec::new(), Vec::new())
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use probes::{
+    Inventory,
+    inventory::{Function, Gpu, Link, Nic, Rdma},
+    lines::Problem,
+};
+
+use super::{Found, Request, each_part, problem};
+use crate::sysfs::{Dir, Progress, ReadError, pci};
+
+mod models;
+
+/// Vendors of GPUs that this agent measures: AMD and NVIDIA.
+const GPU_VENDORS: [u16; 2] = [0x1002, 0x10de];
+
+/// Base classes of GPUs: display controllers and processing accelerators.
+const GPU_CLASSES: [u32; 2] = [0x03, 0x12];
+
+pub(crate) fn read(request: &Request) -> Found<Inventory> {
+    let sysfs = &request.roots.sysfs;
+    let mut problems = Vec::new();
+    let mut functions = identities(sysfs, &mut problems);
+    let rdma = rdma(sysfs, &functions, &mut problems);
+    let mut nics: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for device in &rdma {
+        if let Some(pci) = &device.pci {
+            nics.entry(pci.clone()).or_default().push(device.name.clone());
+        }
+    }
+    for function in functions.values() {
+        if function.driver.as_ref().is_some_and(|driver| request.inventory.nic_drivers.contains(driver)) {
+            nics.entry(function.pci.clone()).or_default();
+        }
+    }
+    let gpus: Vec<String> =
+        functions.values().filter(|function| is_gpu(function)).map(|gpu| gpu.pci.clone()).collect();
+    let parts = gpus.iter().chain(nics.keys());
+    let bridges: BTreeSet<String> = parts
+        .filter_map(|pci| functions.get(pci))
+        .flat_map(|function| function.path.iter().cloned())
+        .collect();
+    let mut known = details(request, gpus.iter().chain(nics.keys()).chain(&bridges), &mut problems);
+    let mut take = |pci: &str| -> Option<(Function, Detail)> {
+        let detail = known.remove(pci).unwrap_or_default();
+        let function = functions.get_mut(pci)?;
+        function.numa = detail.numa;
+        function.link = detail.link;
+        Some((function.clone(), detail))
+    };
+    let inventory = Inventory {
+        gpus: gpus
+            .iter()
+            .filter_map(|pci| take(pci))
+            .map(|(function, detail)| Gpu {
+                model: detail
+                    .model
+                    .or_else(|| models::name(function.vendor, function.device).map(str::to_string)),
+                function,
+            })
+            .collect(),
+        nics: nics
+            .into_iter()
+            .filter_map(|(pci, rdma)| Some((take(&pci)?, rdma)))
+            .map(|((function, detail), rdma)| Nic { function, rdma, netdevs: detail.netdevs })
+            .collect(),
+        rdma,
+        bridges: bridges.iter().filter_map(|pci| take(pci)).map(|(function, _)| function).collect(),
+    };
+    (vec![inventory], problems)
 }
+
+fn is_gpu(function: &Function) -> bool {
+    GPU_VENDORS.contains(&function.vendor) && GPU_CLASSES.contains(&(function.class >> 16))
+}
+
+/// Every function but virtual ones, by address.
+fn identities(sysfs: &Path, problems: &mut Vec<Problem>) -> BTreeMap<String, Function> {
+    let devices = pci::devices(sysfs, Progress::default());
+    let mut functions = BTreeMap::new();
+    for name in names(&devices, problems).into_iter().filter(|name| pci::is_address(name)) {
+        let dir = devices.dir(&name);
+        if dir.has("physfn") {
+            continue;
+        }
+        match pci::identity(&dir) {
+            Ok(Some(function)) => {
+                functions.insert(name, function);
+            }
+            Ok(None) => {}
+            Err(error) => problems.push(problem(&name, &error)),
+        }
+    }
+    functions
+}
+
+/// RDMA devices, but for those of virtual functions.
+fn rdma(sysfs: &Path, functions: &BTreeMap<String, Function>, problems: &mut Vec<Problem>) -> Vec<Rdma> {
+    let class = Dir::at(sysfs, Progress::default()).dir("class/infiniband");
+    let mut found = Vec::new();
+    for name in names(&class, problems) {
+        let dir = class.dir(&name);
+        let pci = pci::behind(&dir.dir("device")).unwrap_or_else(|error| {
+            problems.push(problem(&name, &error));
+            None
+        });
+        if pci.as_ref().is_some_and(|pci| !functions.contains_key(pci)) {
+            continue;
+        }
+        let mut ports: Vec<u32> =
+            names(&dir.dir("ports"), problems).iter().filter_map(|port| port.parse().ok()).collect();
+        ports.sort_unstable();
+        found.push(Rdma { name, pci, ports });
+    }
+    found
+}
+
+fn names(dir: &Dir, problems: &mut Vec<Problem>) -> Vec<String> {
+    dir.names().unwrap_or_else(|error| {
+        problems.push(problem(&dir.name(), &error));
+        Vec::new()
+    })
+}
+
+/// What is read of a part in a thread of its own.
+#[derive(Debug, Default)]
+struct Detail {
+    numa: Option<u32>,
+    link: Option<Link>,
+    model: Option<String>,
+    netdevs: Vec<String>,
+}
+
+fn details<'a>(
+    request: &Request,
+    parts: impl Iterator<Item = &'a String>,
+    problems: &mut Vec<Problem>,
+) -> BTreeMap<String, Detail> {
+    let (sysfs, proc) = (request.roots.sysfs.clone(), request.roots.proc.clone());
+    let parts: BTreeSet<String> = parts.cloned().collect();
+    let (read, unread) = each_part(parts.into_iter().collect(), move |name, progress| {
+        let dir = pci::devices(&sysfs, progress.clone()).dir(name);
+        let mut problems = Vec::new();
+        let detail = Detail {
+            numa: tried(name, pci::numa(&dir), &mut problems),
+            link: tried(name, pci::link(&dir), &mut problems),
+            model: tried(name, model(&dir, &Dir::at(&proc, progress)), &mut problems),
+            netdevs: netdevs(&dir, &mut problems),
+        };
+        Ok((name.to_string(), detail, problems))
+    });
+    problems.extend(unread);
+    let mut details = BTreeMap::new();
+    for (name, detail, found) in read {
+        problems.extend(found);
+        details.insert(name, detail);
+    }
+    details
+}
+
+/// A value, or none and a problem: one odd file leaves the others alone.
+fn tried<T>(part: &str, value: Result<Option<T>, ReadError>, problems: &mut Vec<Problem>) -> Option<T> {
+    value.unwrap_or_else(|error| {
+        problems.push(problem(part, &error));
+        None
+    })
+}
+
+/// A GPU's name by its driver: amdgpu's attribute, or what NVIDIA's driver says below `/proc`.
+fn model(dir: &Dir, proc: &Dir) -> Result<Option<String>, ReadError> {
+    let amd = dir.text("product_name")?.filter(|name| !name.is_empty());
+    if amd.is_some() {
+        return Ok(amd);
+    }
+    let information = proc.dir("driver/nvidia/gpus").dir(&dir.name()).text("information")?;
+    let line =
+        information.as_deref().and_then(|text| text.lines().find_map(|line| line.strip_prefix("Model:")));
+    Ok(line.map(|name| name.trim().to_string()).filter(|name| !name.is_empty()))
+}
+
+/// The network interfaces of a function, which virtio puts one folder further down.
+fn netdevs(dir: &Dir, problems: &mut Vec<Problem>) -> Vec<String> {
+    let below = names(dir, problems).into_iter().filter(|name| name.starts_with("virtio"));
+    let folders: Vec<Dir> = below.map(|name| dir.dir(&name).dir("net")).chain([dir.dir("net")]).collect();
+    let mut found: Vec<String> = folders.iter().flat_map(|folder| names(folder, problems)).collect();
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests;

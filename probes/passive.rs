@@ -1,0 +1,45 @@
+//! What the passive probes share: one child of our own that reads the node's files for all targets.
+
+use serde_json::json;
+
+use crate::{Context, Finding, Plan, Program, Settings, Step, Verdict, lines::Problem};
+
+/// The plan of a passive probe: `fabricpulse worker <name>`, told where the kernel's files are.
+pub fn plan(worker: &'static str, ctx: &Context<'_>) -> Plan {
+    let step = Step {
+        program: Program::Worker(worker),
+        env: Vec::new(),
+        stdin: request(ctx.settings),
+        deadline: ctx.timeout,
+    };
+    Plan { steps: vec![step], uses: Vec::new() }
+}
+
+/// What every passive worker is asked.
+pub fn request(settings: &Settings) -> String {
+    json!({ "roots": settings.roots, "inventory": settings.inventory }).to_string()
+}
+
+/// What a file that could not be read says of its part: nothing, and why.
+pub fn unread(check: &str, problem: &Problem) -> Finding {
+    Finding::new(
+        check,
+        &problem.part,
+        Verdict::Unknown,
+        format!("{}: {}", problem.path, problem.error),
+        "a file that can be read",
+    )
+    .because("what can't be read can't be judged")
+    .try_command(format!("cat {}", problem.path))
+}
+
+/// A span of time for a person: `45 s`, `12 min`, `1 h`.
+pub fn span(seconds: f64) -> String {
+    if seconds < 90.0 {
+        format!("{seconds:.0} s")
+    } else if seconds < 5400.0 {
+        format!("{:.0} min", seconds / 60.0)
+    } else {
+        format!("{:.0} h", seconds / 3600.0)
+    }
+}

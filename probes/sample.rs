@@ -1,0 +1,52 @@
+//! Settings and contexts for the tests of the probes.
+
+use std::{path::PathBuf, time::Duration};
+
+use crate::{
+    Context, Inventory, Output, Settings, Target,
+    lines::{Line, Problem},
+    settings::{GpuSettings, InventorySettings, NicSettings, NodeSettings, PcieSettings, Roots},
+};
+
+/// The embedded defaults' numbers, as far as tests rely on them.
+pub(crate) fn settings() -> Settings {
+    let hour = Duration::from_secs(3600);
+    Settings {
+        roots: Roots { sysfs: "/sys".into(), proc: "/proc".into(), etc: "/etc".into() },
+        inventory: InventorySettings { nic_drivers: vec!["mlx5_core".into()] },
+        node: NodeSettings {
+            ignore: Vec::new(),
+            user: None,
+            cpu_governor: "performance".into(),
+            huge_pages: 0,
+        },
+        pcie: PcieSettings {
+            pcid: PathBuf::from("/run/fabricpulse/pcid.sock"),
+            nic_max_read_request: 4096,
+            error_window: hour,
+            correctable_errors: 10,
+            busy_percent: 20,
+        },
+        nic: NicSettings { error_window: hour, flaps: 10, errors: 10, unused: Vec::new() },
+        gpu: GpuSettings { error_window: hour, correctable_errors: 10 },
+        exec: Vec::new(),
+    }
+}
+
+pub(crate) fn context<'a>(
+    targets: &'a [Target],
+    inventory: &'a Inventory,
+    settings: &'a Settings,
+) -> Context<'a> {
+    Context { targets, inventory, settings, timeout: Duration::from_secs(10) }
+}
+
+/// What a worker would print, ended at `at`.
+pub(crate) fn output<T: serde::Serialize>(at: f64, items: &[T], problems: &[Problem]) -> Output {
+    let lines = items.iter().map(Line::Item).map(|line| serde_json::to_string(&line).unwrap());
+    let bad =
+        problems.iter().cloned().map(|problem| serde_json::to_string(&Line::<()>::Problem(problem)).unwrap());
+    let end = serde_json::to_string(&Line::<()>::End { lines: items.len() + problems.len() }).unwrap();
+    let stdout = lines.chain(bad).chain([end]).collect::<Vec<_>>().join("\n");
+    Output { stdout, stderr: String::new(), ended_at: at }
+}

@@ -1,0 +1,99 @@
+//! `/config`: the configuration in force, for a person who wonders what the layers came to.
+//!
+//! An operator's own command may carry a token in its arguments, so these are masked for everybody.
+
+use std::time::Duration;
+
+use probes::{Settings, settings::ExecCheck};
+use serde_json::{Map, Value, json};
+
+use crate::config::{Budget, Config, Log, State, Timing, Web};
+
+const MASKED: &str = "<masked>";
+
+/// The configuration as JSON. Taken apart by name, so that a new key can't be forgotten here.
+pub(crate) fn view(config: &Config) -> Value {
+    let Config { node_name, active, web, state, log, budget, inventory_interval, timings, settings } = config;
+    let Web { listen, config_file, socket, max_requests } = web;
+    let State { directory, journal_bytes } = state;
+    let Log { level, format } = log;
+    let Budget { gpu_milliseconds, network_mib, heavy_runs } = budget;
+    let Settings { roots, inventory, node, pcie, nic, gpu, exec } = settings;
+    json!({
+        "node_name": node_name,
+        "active": active,
+        "web": {
+            "listen_address": listen,
+            "config_file": config_file,
+            "socket": socket,
+            "max_requests": max_requests,
+        },
+        "state": { "directory": directory, "journal_bytes": journal_bytes },
+        "log": { "level": level, "format": format },
+        "budget": {
+            "gpu_milliseconds_per_hour": gpu_milliseconds,
+            "network_mib_per_hour": network_mib,
+            "heavy_runs_per_hour": heavy_runs,
+        },
+        "roots": roots,
+        "inventory": { "interval": words(*inventory_interval), "settings": inventory },
+        "timings": timings
+            .iter()
+            .map(|(probe, Timing { enabled, interval, timeout })| {
+                let timing =
+                    json!({ "enabled": enabled, "interval": words(*interval), "timeout": words(*timeout) });
+                ((*probe).to_string(), timing)
+            })
+            .collect::<Map<_, _>>(),
+        "probe": {
+            "node": node,
+            "pcie": pcie,
+            "nic": nic,
+            "gpu": gpu,
+            "exec": exec.iter().map(check).collect::<Vec<_>>(),
+        },
+    })
+}
+
+fn check(check: &ExecCheck) -> Value {
+    let ExecCheck { name, argv, cost, interval, timeout, gpu_seconds, network_mib } = check;
+    let argv: Vec<_> = argv
+        .iter()
+        .enumerate()
+        .map(|(index, argument)| if index == 0 { argument.as_str() } else { MASKED })
+        .collect();
+    json!({
+        "name": name,
+        "argv": argv,
+        "cost": cost,
+        "interval": words(*interval),
+        "timeout": words(*timeout),
+        "gpu_seconds": gpu_seconds,
+        "network_mib": network_mib,
+    })
+}
+
+fn words(duration: Duration) -> String {
+    humantime_serde::re::humantime::format_duration(duration).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operators_program_is_shown_and_its_arguments_are_not() {
+        let shown = check(&ExecCheck {
+            name: "disk".to_string(),
+            argv: vec!["/opt/check".to_string(), "--token".to_string(), "s3cret".to_string()],
+            cost: probes::Cost::Passive,
+            interval: Duration::from_secs(90),
+            timeout: Duration::from_secs(5),
+            gpu_seconds: 0.0,
+            network_mib: 0,
+        });
+        assert_eq!(shown["argv"], json!(["/opt/check", MASKED, MASKED]));
+        assert_eq!(shown["interval"], "1m 30s");
+        assert!(!shown.to_string().contains("s3cret"));
+    }
+}

@@ -1,0 +1,290 @@
+//! `/probe?test=`: a run now, in blackbox_exporter's manners.
+//!
+//! A run that happened is 200 with `probe_success`, good or bad; what could not start is a status
+//! of its own with the reason, so that a scraper never takes "busy" for "broken".
+
+use std::{
+    fmt::Write as _,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use hyper::{
+    HeaderMap, Response, StatusCode,
+    header::{HeaderValue, RETRY_AFTER},
+};
+use probes::{Cost, Measurement, MetricKind, MetricSpec, Target, Verdict};
+
+use crate::{
+    http::{
+        Body, api,
+        auth::Caller,
+        metrics, query,
+        route::{self, Site, words},
+    },
+    metrics::{Format, PREFIX},
+    run::{Outcome, Run, Skip, SkipReason},
+};
+
+/// Prometheus says how long it waits; the answer must be there before.
+const ANSWER_BEFORE: Duration = Duration::from_millis(500);
+
+/// When a lane that has a request waiting already is worth asking again.
+const BUSY_RETRY: Duration = Duration::from_secs(1);
+
+/// Answers `/probe`.
+pub(crate) async fn answer(
+    site: &Arc<Site>,
+    caller: &Caller,
+    headers: &HeaderMap,
+    asked: Option<&str>,
+) -> Response<Body> {
+    let bad = |what: &str| words(StatusCode::BAD_REQUEST, what);
+    let query = match query::parse(asked, &["test", "target", "peer", "debug"]) {
+        Ok(query) => query,
+        Err(what) => return bad(&what),
+    };
+    let debug = match query.get("debug").map(String::as_str) {
+        None | Some("false" | "0") => false,
+        Some("true" | "1") => true,
+        Some(_) => return bad("debug must be true or false"),
+    };
+    let Some(test) = query.get("test") else {
+        let known: Vec<_> = probes::PROBES.iter().map(|probe| probe.name()).collect();
+        return bad(&format!("parameter \"test\" is missing; known are {}", known.join(", ")));
+    };
+    if let Some(peer) = query.get("peer") {
+        return bad(&api::unknown_peer(peer));
+    }
+    let (lane, target) = match site.agent.find(test, query.get("target").map(String::as_str)) {
+        Ok(found) => found,
+        Err(unknown) => return bad(&unknown.to_string()),
+    };
+    let cost = {
+        let config = site.agent.config.borrow();
+        lane.probe.cost(&config.settings, target.as_ref().or(lane.target.as_ref()).unwrap_or(&Target::Node))
+    };
+    match cost {
+        Cost::Passive => {}
+        Cost::Light | Cost::Heavy => {
+            if let Err(refused) = route::may_act(site, caller, headers) {
+                return refused;
+            }
+        }
+    }
+    if debug && !caller.trusted() {
+        return route::forbidden(site, "debug shows command lines and logs");
+    }
+    let own = site.agent.timing(&lane).timeout;
+    let shortened = match patience(headers) {
+        Ok(patience) => patience.filter(|patience| *patience < own),
+        Err(what) => return bad(&what),
+    };
+    let began = Instant::now();
+    let until = shortened.map(|patience| tokio::time::Instant::from_std(began) + patience);
+    let run = match lane.run_now(until).await {
+        Ok(run) => run,
+        Err(_) => return refused(SkipReason::Busy, "another request for this run is waiting already", BUSY_RETRY),
+    };
+    if let Outcome::Skipped(Skip { reason, detail, retry_after }) = &run.outcome {
+        return refused(*reason, detail, *retry_after);
+    }
+    let answer = Answer {
+        run: &run,
+        target: target.as_ref(),
+        took: began.elapsed(),
+        timeout: shortened.unwrap_or(own),
+    };
+    if debug {
+        return words(StatusCode::OK, answer.debug().trim_end());
+    }
+    metrics::answer(headers, |format| answer.encode(format))
+}
+
+/// How long Prometheus waits for us, less what the way takes; none if it does not say.
+fn patience(headers: &HeaderMap) -> Result<Option<Duration>, String> {
+    let Some(value) = headers.get("x-prometheus-scrape-timeout-seconds") else { return Ok(None) };
+    let seconds = value.to_str().ok().and_then(|text| text.parse::<f64>().ok());
+    let timeout = seconds
+        .filter(|seconds| *seconds > 0.0)
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| format!("X-Prometheus-Scrape-Timeout-Seconds: {value:?} is not a number of seconds"))?;
+    // With a timeout too short for the allowance, half of it is still better than nothing.
+    Ok(Some(timeout.saturating_sub(ANSWER_BEFORE).max(timeout / 2)))
+}
+
+fn refused(reason: SkipReason, detail: &str, retry_after: Duration) -> Response<Body> {
+    let status = match reason {
+        SkipReason::Budget => StatusCode::TOO_MANY_REQUESTS,
+        SkipReason::Inactive
+        | SkipReason::Held
+        | SkipReason::Busy
+        | SkipReason::Locked
+        | SkipReason::Occupied => StatusCode::CONFLICT,
+    };
+    let mut response = words(status, &format!("{}: {detail}", reason.word()));
+    let seconds = (retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0)).max(1);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    response
+}
+
+/// A finished run, for the caller who waited for it.
+struct Answer<'a> {
+    run: &'a Run,
+    target: Option<&'a Target>,
+    took: Duration,
+    timeout: Duration,
+}
+
+impl Answer<'_> {
+    fn success(&self) -> bool {
+        let worst = Verdict::worst(api::reports(self.run, self.target).map(|report| report.verdict));
+        self.run.outcome == Outcome::Completed && worst == Verdict::Pass
+    }
+
+    /// The metrics of this run and of nothing else.
+    fn encode(&self, format: Format) -> String {
+        let mut out = String::new();
+        let own = [
+            (
+                "probe_success",
+                "1 if the run completed and everything asked for passed; the verdicts say why not.",
+                f64::from(u8::from(self.success())),
+            ),
+            ("probe_duration_seconds", "Seconds from the request to the answer.", self.took.as_secs_f64()),
+            ("probe_timeout_seconds", "Seconds after which the run would have been ended.", self.timeout.as_secs_f64()),
+        ];
+        for (name, help, value) in own {
+            head(&mut out, format, name, help, "", "gauge");
+            sample(&mut out, name, &[], value);
+        }
+        let verdict = format!("{PREFIX}_lane_verdict");
+        let reports: Vec<_> = api::reports(self.run, self.target).collect();
+        if !reports.is_empty() {
+            head(&mut out, format, &verdict, "0 pass, 1 degraded, 2 fail, 3 unknown.", "", "gauge");
+        }
+        for report in &reports {
+            let labels = [("probe", self.run.probe), ("target", report.target.id())];
+            sample(&mut out, &verdict, &labels, f64::from(report.verdict as u8));
+        }
+        // Families must stay together, though each target brings its own part of them.
+        let measurements: Vec<&Measurement> = reports.iter().flat_map(|report| &report.measurements).collect();
+        let mut families: Vec<&'static MetricSpec> = Vec::new();
+        for measurement in &measurements {
+            if !families.iter().any(|family| family.name == measurement.metric.name) {
+                families.push(measurement.metric);
+            }
+        }
+        for family in families {
+            write_family(&mut out, format, family, measurements.iter().copied());
+        }
+        match format {
+            Format::OpenMetrics => out.push_str("# EOF\n"),
+            Format::Text => {}
+        }
+        out
+    }
+
+    /// Everything about the run, for a person.
+    fn debug(&self) -> String {
+        let run = self.run;
+        let mut out = String::new();
+        let mut line = |text: String| {
+            out.push_str(&text);
+            out.push('\n');
+        };
+        line(format!("run {} of {}, {}: {}", run.id, run.probe, run.trigger.word(), run.outcome));
+        line(format!("took {:.3} s of at most {:.3} s", self.took.as_secs_f64(), self.timeout.as_secs_f64()));
+        for report in api::reports(run, self.target) {
+            line(format!("\n{}: {}: {}", report.target, report.verdict, report.reason));
+            for finding in &report.findings {
+                let verdict = finding.verdict.map_or("not applicable", Verdict::word);
+                line(format!("  {} of {}: {verdict}: found {}", finding.check, finding.part, finding.found));
+                for (name, text) in
+                    [("expected", &finding.expected), ("why", &finding.why), ("command", &finding.command)]
+                {
+                    if !text.is_empty() {
+                        line(format!("    {name}: {text}"));
+                    }
+                }
+            }
+        }
+        for step in &run.evidence {
+            line(format!("\nargv: {:?}", step.argv));
+            line(format!("exit: {}, after {:.3} s", step.exit, step.took.as_secs_f64()));
+            for (name, text) in [("standard output", &step.stdout), ("standard error", &step.stderr)] {
+                match text.trim_end() {
+                    "" => line(format!("{name}: empty")),
+                    text => line(format!("{name}:\n{text}")),
+                }
+            }
+        }
+        line("\nmetrics:".to_string());
+        line(self.encode(Format::Text));
+        out
+    }
+}
+
+fn write_family<'a>(
+    out: &mut String,
+    format: Format,
+    family: &MetricSpec,
+    measurements: impl Iterator<Item = &'a Measurement>,
+) {
+    let (suffix, kind) = match (family.kind, format) {
+        (MetricKind::Gauge, _) => ("", "gauge"),
+        (MetricKind::Counter, _) => ("_total", "counter"),
+        (MetricKind::Info, Format::OpenMetrics) => ("_info", "info"),
+        (MetricKind::Info, Format::Text) => ("_info", "gauge"),
+    };
+    let name = format!("{PREFIX}_{}", family.name);
+    let series = format!("{name}{suffix}");
+    // OpenMetrics names the family, the older format the series.
+    let headed = match format {
+        Format::OpenMetrics => &name,
+        Format::Text => &series,
+    };
+    head(out, format, headed, family.help, family.unit, kind);
+    for measurement in measurements.filter(|measurement| measurement.metric.name == family.name) {
+        let labels: Vec<_> =
+            family.labels.iter().copied().zip(measurement.labels.iter().map(String::as_str)).collect();
+        sample(out, &series, &labels, measurement.value);
+    }
+}
+
+fn head(out: &mut String, format: Format, name: &str, help: &str, unit: &str, kind: &str) {
+    let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+    let help = match format {
+        Format::OpenMetrics => help.replace('"', "\\\""),
+        Format::Text => help,
+    };
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    match format {
+        Format::OpenMetrics if !unit.is_empty() => {
+            let _ = writeln!(out, "# UNIT {name} {unit}");
+        }
+        Format::OpenMetrics | Format::Text => {}
+    }
+}
+
+fn sample(out: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
+    out.push_str(name);
+    for (index, (label, text)) in labels.iter().enumerate() {
+        let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let open = if index == 0 { '{' } else { ',' };
+        let _ = write!(out, "{open}{label}=\"{text}\"");
+    }
+    if !labels.is_empty() {
+        out.push('}');
+    }
+    let value = match value {
+        value if value == f64::INFINITY => "+Inf".to_string(),
+        value if value == f64::NEG_INFINITY => "-Inf".to_string(),
+        value => value.to_string(),
+    };
+    let _ = writeln!(out, " {value}");
+}
+
+#[cfg(test)]
+#[path = "probe_tests.rs"]
+mod tests;

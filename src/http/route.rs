@@ -1,0 +1,263 @@
+//! What is answered where: one match over method and path.
+
+use std::{sync::Arc, time::Duration};
+
+use http_body_util::{BodyExt as _, Limited};
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode,
+    body::Bytes,
+    header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue},
+};
+use serde::Serialize;
+
+use crate::{
+    agent::Agent,
+    http::{
+        Body, api,
+        auth::{self, Caller},
+        config, metrics, page, probe, query,
+        status::{self, Status},
+    },
+};
+
+/// The largest body that is read: requests are a few names and a sentence.
+const BODY_BYTES: usize = 64 * 1024;
+
+/// How long a body may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A page loads nothing and runs nothing; its style is in it.
+const PAGE_POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// What the handlers share.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) agent: Arc<Agent>,
+    pub(crate) asks: api::Asks,
+}
+
+impl Site {
+    pub(crate) fn new(agent: Arc<Agent>) -> Site {
+        Site { agent, asks: api::Asks::default() }
+    }
+}
+
+/// Answers a request.
+pub(crate) async fn answer<B>(site: &Arc<Site>, caller: &Caller, request: Request<B>) -> Response<Body>
+where
+    B: hyper::body::Body<Data = Bytes> + Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let (head, body) = request.into_parts();
+    let (agent, headers, asked) = (&site.agent, &head.headers, head.uri.query());
+    // The server leaves out the body of an answer to HEAD by itself.
+    let method = if head.method == Method::HEAD { &Method::GET } else { &head.method };
+    let path = head.uri.path();
+    let (place, name) = split(path);
+    match (method.as_str(), place) {
+        ("GET", "/") => html(StatusCode::OK, page::front(&status::Snapshot::take(agent, caller))),
+        ("GET", "/metrics") => metrics::answer(headers, |format| agent.metrics(format)),
+        ("GET", "/probe") => probe::answer(site, caller, headers, asked).await,
+        ("GET", "/config") => json(StatusCode::OK, &config::view(&agent.config.borrow())),
+        ("GET", "/-/healthy") => words(StatusCode::OK, "fabricpulse is healthy"),
+        ("GET", "/-/ready") if agent.ready() => words(StatusCode::OK, "fabricpulse is ready"),
+        ("GET", "/-/ready") => {
+            words(StatusCode::SERVICE_UNAVAILABLE, "fabricpulse is not ready: the node's parts are not listed yet")
+        }
+        ("GET", "/api/v1/status") => json(StatusCode::OK, &Status::of(agent)),
+        ("GET", "/api/v1/runs") => api::runs(site, caller, asked),
+        ("GET", "/api/v1/runs/") => api::run(site, caller, name),
+        ("GET", "/run/") => {
+            match name.parse().ok().and_then(|id| status::find_run(agent, id)) {
+                Some(run) => html(StatusCode::OK, page::run(&status::Snapshot::take(agent, caller), &run)),
+                None => words(StatusCode::NOT_FOUND, "this run is not kept: the newest runs and the bad ones before them are"),
+            }
+        }
+        ("GET", "/part/") => {
+            let snapshot = status::Snapshot::take(agent, caller);
+            match query::decode(name).and_then(|name| page::part(&snapshot, &name)) {
+                Some(text) => html(StatusCode::OK, text),
+                None => words(StatusCode::NOT_FOUND, "this node has no such part; / lists them"),
+            }
+        }
+        (
+            "POST",
+            "/api/v1/runs" | "/api/v1/hold" | "/api/v1/release" | "/api/v1/inventory/accept" | "/-/reload",
+        ) => match may_act(site, caller, headers) {
+            Err(refused) => refused,
+            Ok(()) => match read(body).await {
+                Ok(body) => act(site, caller, path, body).await,
+                Err(refused) => refused,
+            },
+        },
+        (_, place) => otherwise(place),
+    }
+}
+
+/// Takes a path that ends in a name apart: the place, and the name.
+fn split(path: &str) -> (&str, &str) {
+    for place in ["/api/v1/runs/", "/run/", "/part/"] {
+        if let Some(name) = path.strip_prefix(place) {
+            return (place, name);
+        }
+    }
+    (path, "")
+}
+
+/// Does what a trusted caller asks. In a task of its own, so that a caller who hangs up leaves
+/// nothing half done.
+async fn act(site: &Arc<Site>, caller: &Caller, path: &str, body: Bytes) -> Response<Body> {
+    let (site, by, path) = (site.clone(), caller.name(), path.to_string());
+    let done = tokio::spawn(async move {
+        match path.as_str() {
+            "/api/v1/runs" => api::start(&site, &body),
+            "/api/v1/hold" => api::hold(&site.agent, &by, &body).await,
+            "/api/v1/release" => api::release(&site.agent, &by).await,
+            "/api/v1/inventory/accept" => api::accept(&site.agent, &by).await,
+            _ => api::reload(&site.agent).await,
+        }
+    });
+    done.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "request failed");
+        words(StatusCode::INTERNAL_SERVER_ERROR, "this failed; the agent's log says why")
+    })
+}
+
+/// Whether the caller may start or change something.
+pub(crate) fn may_act(site: &Site, caller: &Caller, headers: &HeaderMap) -> Result<(), Response<Body>> {
+    if auth::from_another_site(headers) {
+        return Err(words(StatusCode::FORBIDDEN, "a page of another site may not do this in your name"));
+    }
+    if caller.trusted() { Ok(()) } else { Err(forbidden(site, "this needs to know who you are")) }
+}
+
+/// Says how to become somebody who may.
+pub(crate) fn forbidden(site: &Site, what: &str) -> Response<Body> {
+    let socket = site.agent.config.borrow().web.socket.display().to_string();
+    words(StatusCode::FORBIDDEN, &format!("{what}: {}", how_to_be_trusted(&socket)))
+}
+
+/// Where trusted callers come in.
+pub(crate) fn how_to_be_trusted(socket: &str) -> String {
+    format!(
+        "use the command line on the node, which comes through {socket}, or a password or client certificate over TCP, which --web.config.file sets up"
+    )
+}
+
+async fn read<B>(body: B) -> Result<Bytes, Response<Body>>
+where
+    B: hyper::body::Body<Data = Bytes> + Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, BODY_BYTES).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+            Err(words(StatusCode::PAYLOAD_TOO_LARGE, &format!("the body is larger than {BODY_BYTES} bytes")))
+        }
+        Ok(Err(error)) => Err(words(StatusCode::BAD_REQUEST, &format!("the body could not be read: {error}"))),
+        Err(_) => Err(words(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),
+    }
+}
+
+/// Nothing is there, or not for this method.
+fn otherwise(path: &str) -> Response<Body> {
+    let allowed = match path {
+        "/" | "/metrics" | "/probe" | "/config" | "/-/healthy" | "/-/ready" | "/api/v1/status" | "/api/v1/runs/"
+        | "/run/" | "/part/" => "GET, HEAD",
+        "/api/v1/runs" => "GET, HEAD, POST",
+        "/-/reload" | "/api/v1/hold" | "/api/v1/release" | "/api/v1/inventory/accept" => "POST",
+        _ => return words(StatusCode::NOT_FOUND, "nothing is here; / links to what there is"),
+    };
+    let mut response = words(StatusCode::METHOD_NOT_ALLOWED, &format!("only {allowed} is answered here"));
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    response
+}
+
+/// A sentence as plain text.
+pub(crate) fn words(status: StatusCode, text: &str) -> Response<Body> {
+    made(status, "text/plain; charset=utf-8", format!("{text}\n"))
+}
+
+/// A value as JSON, in lines for those who read it with curl.
+pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
+    match serde_json::to_string_pretty(value) {
+        Ok(text) => made(status, "application/json", text + "\n"),
+        Err(error) => words(StatusCode::INTERNAL_SERVER_ERROR, &format!("not writable as JSON: {error}")),
+    }
+}
+
+/// What is wrong, for callers that read JSON.
+pub(crate) fn json_error(status: StatusCode, what: &str) -> Response<Body> {
+    json(status, &serde_json::json!({ "error": what }))
+}
+
+fn html(status: StatusCode, text: String) -> Response<Body> {
+    let mut response = made(status, "text/html; charset=utf-8", text);
+    let headers = response.headers_mut();
+    for (name, value) in [
+        ("content-security-policy", PAGE_POLICY),
+        ("x-frame-options", "deny"),
+        ("referrer-policy", "same-origin"),
+        ("cross-origin-opener-policy", "same-origin"),
+    ] {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    response
+}
+
+fn made(status: StatusCode, content_type: &'static str, text: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_method_is_told_the_right_one_and_a_wrong_path_where_to_look() {
+        let table = [
+            ("/metrics", 405, Some("GET, HEAD")),
+            ("/-/reload", 405, Some("POST")),
+            ("/api/v1/runs", 405, Some("GET, HEAD, POST")),
+            ("/api/v1/runs/7", 405, Some("GET, HEAD")),
+            ("/part/x", 405, Some("GET, HEAD")),
+            ("/metrics/", 404, None),
+            ("/favicon.ico", 404, None),
+        ];
+        for (path, status, allow) in table {
+            let response = otherwise(split(path).0);
+            let found = response.headers().get(ALLOW).map(|value| value.to_str().unwrap());
+            assert_eq!((response.status().as_u16(), found), (status, allow), "{path}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_is_too_large_or_never_comes_is_refused() {
+        let read_full = |size: usize| read(Body::from(vec![b'x'; size]));
+        assert_eq!(read_full(BODY_BYTES).await.unwrap().len(), BODY_BYTES);
+        assert_eq!(read_full(BODY_BYTES + 1).await.unwrap_err().status(), StatusCode::PAYLOAD_TOO_LARGE);
+        assert_eq!(read(Never).await.unwrap_err().status(), StatusCode::REQUEST_TIMEOUT);
+    }
+
+    /// A body of a caller that has stopped sending.
+    struct Never;
+
+    impl hyper::body::Body for Never {
+        type Data = Bytes;
+        type Error = std::convert::Infallible;
+
+        fn poll_frame(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
+            std::task::Poll::Pending
+        }
+    }
+}

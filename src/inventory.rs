@@ -1,0 +1,207 @@
+//! The parts of this node: what is there now, and what was accepted once.
+//!
+//! The agent asks a worker, like everything else. A part that was seen is accepted and stays so in
+//! the state directory; when it is gone, its targets stay with a failing verdict until the operator
+//! accepts that. A part whose files could not be read is not gone: nobody could look.
+
+use std::{
+    fs, io,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use probes::{Inventory, Program, Step, lines, lines::Problem};
+use tokio::sync::watch;
+
+use crate::{
+    config::Config,
+    files,
+    runner::{self, Stop},
+};
+
+/// How long the inventory worker may take; it answers in milliseconds.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// The file in the state directory.
+const FILE: &str = "inventory.json";
+
+/// The parts of this node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Parts {
+    pub(crate) present: Inventory,
+    /// Everything present, and what was present once and has not been given up.
+    pub(crate) accepted: Inventory,
+}
+
+/// Keeps [`Parts`] up to date.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    file: PathBuf,
+    parts: watch::Sender<Arc<Parts>>,
+    /// What could not be read last time, so that it is told once.
+    told: Mutex<Vec<Problem>>,
+}
+
+impl Keeper {
+    /// Begins with what an earlier process accepted.
+    pub(crate) fn open(state: &std::path::Path) -> Keeper {
+        let file = state.join(FILE);
+        let accepted = match fs::read(&file) {
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+                tracing::warn!(file = %file.display(), %error, "the accepted inventory can't be read, so it begins anew");
+                Inventory::default()
+            }),
+            Err(error) => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    tracing::warn!(file = %file.display(), %error, "the accepted inventory can't be read, so it begins anew");
+                }
+                Inventory::default()
+            }
+        };
+        let (parts, _) = watch::channel(Arc::new(Parts { present: Inventory::default(), accepted }));
+        Keeper { file, parts, told: Mutex::default() }
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Parts>> {
+        self.parts.subscribe()
+    }
+
+    /// Asks the worker, and tells everybody if something changed.
+    pub(crate) async fn refresh(&self, config: &Config, stop: &Stop) -> anyhow::Result<()> {
+        let (present, problems) = list(config, stop).await?;
+        self.tell(&problems);
+        let before = self.parts.borrow().clone();
+        let present = keep_unreadable(present, &before.accepted, &problems);
+        let accepted = union(&before.accepted, &present);
+        if names(&accepted) != names(&before.accepted) {
+            self.save(&accepted);
+        }
+        let after = Parts { present, accepted };
+        self.parts.send_if_modified(|parts| {
+            let changed = **parts != after;
+            if changed {
+                *parts = Arc::new(after);
+            }
+            changed
+        });
+        Ok(())
+    }
+
+    /// Gives up everything that is gone. Returns how many parts that were.
+    pub(crate) fn accept(&self) -> usize {
+        let mut gone = 0;
+        self.parts.send_modify(|parts| {
+            gone = names(&parts.accepted).len() - names(&parts.present).len();
+            let present = parts.present.clone();
+            *parts = Arc::new(Parts { accepted: present.clone(), present });
+        });
+        self.save(&self.parts.borrow().accepted.clone());
+        gone
+    }
+
+    fn save(&self, accepted: &Inventory) {
+        let saved = serde_json::to_vec(accepted)
+            .map_err(io::Error::from)
+            .and_then(|text| files::replace(&self.file, &text));
+        if let Err(error) = saved {
+            tracing::warn!(file = %self.file.display(), %error, "the accepted inventory can't be written, so it is forgotten at the end");
+        }
+    }
+
+    fn tell(&self, problems: &[Problem]) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        for problem in problems.iter().filter(|problem| !told.contains(problem)) {
+            tracing::warn!(
+                part = problem.part,
+                file = problem.path,
+                error = problem.error,
+                "a part can't be listed"
+            );
+        }
+        *told = problems.to_vec();
+    }
+}
+
+/// Asks the inventory worker once.
+pub(crate) async fn list(config: &Config, stop: &Stop) -> anyhow::Result<(Inventory, Vec<Problem>)> {
+    let step = Step {
+        program: Program::Worker("inventory"),
+        env: Vec::new(),
+        stdin: probes::passive::request(&config.settings),
+        deadline: DEADLINE,
+    };
+    let (result, evidence) = runner::run(&step, stop).await;
+    let output = result.map_err(|failure| anyhow::anyhow!("{failure}: {}", evidence.stderr.trim()))?;
+    let answer = lines::read::<Inventory>(&output.stdout)?;
+    Ok((answer.items.into_iter().next().unwrap_or_default(), answer.problems))
+}
+
+/// A part that was accepted and whose files could not be read this time counts as present.
+fn keep_unreadable(mut present: Inventory, accepted: &Inventory, problems: &[Problem]) -> Inventory {
+    let kept = |name: &str| problems.iter().any(|problem| problem.part == name);
+    let known = names(&present);
+    let lost = |name: &str| kept(name) && !known.iter().any(|known| known == name);
+    present.gpus.extend(accepted.gpus.iter().filter(|gpu| lost(&gpu.function.pci)).cloned());
+    present.nics.extend(accepted.nics.iter().filter(|nic| lost(&nic.function.pci)).cloned());
+    present.rdma.extend(accepted.rdma.iter().filter(|rdma| lost(&rdma.name)).cloned());
+    sorted(present)
+}
+
+/// Everything of both; what both have is taken from `fresh`.
+fn union(old: &Inventory, fresh: &Inventory) -> Inventory {
+    let known = names(fresh);
+    let gone = |name: &str| !known.iter().any(|known| known == name);
+    let mut both = fresh.clone();
+    both.gpus.extend(old.gpus.iter().filter(|gpu| gone(&gpu.function.pci)).cloned());
+    both.nics.extend(old.nics.iter().filter(|nic| gone(&nic.function.pci)).cloned());
+    both.rdma.extend(old.rdma.iter().filter(|rdma| gone(&rdma.name)).cloned());
+    sorted(both)
+}
+
+fn sorted(mut inventory: Inventory) -> Inventory {
+    inventory.gpus.sort_by(|a, b| a.function.pci.cmp(&b.function.pci));
+    inventory.nics.sort_by(|a, b| a.function.pci.cmp(&b.function.pci));
+    inventory.rdma.sort_by(|a, b| a.name.cmp(&b.name));
+    inventory
+}
+
+/// The names of all parts that can go missing.
+fn names(inventory: &Inventory) -> Vec<String> {
+    let gpus = inventory.gpus.iter().map(|gpu| gpu.function.pci.clone());
+    let nics = inventory.nics.iter().map(|nic| nic.function.pci.clone());
+    gpus.chain(nics).chain(inventory.rdma.iter().map(|rdma| rdma.name.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use probes::inventory::{Function, Gpu, Rdma};
+
+    use super::*;
+
+    fn inventory(gpus: &[&str], rdma: &[&str]) -> Inventory {
+        let gpu = |pci: &&str| Gpu {
+            function: Function { pci: pci.to_string(), ..Function::default() },
+            model: None,
+        };
+        let rdma_device = |name: &&str| Rdma { name: name.to_string(), ..Rdma::default() };
+        Inventory {
+            gpus: gpus.iter().map(gpu).collect(),
+            rdma: rdma.iter().map(rdma_device).collect(),
+            ..Inventory::default()
+        }
+    }
+
+    #[test]
+    fn what_is_gone_stays_accepted_and_what_is_new_joins() {
+        let accepted = union(&inventory(&["a", "b"], &["x"]), &inventory(&["b", "c"], &[]));
+        assert_eq!(accepted, inventory(&["a", "b", "c"], &["x"]));
+    }
+
+    #[test]
+    fn a_part_that_could_not_be_read_is_not_gone() {
+        let problem = Problem { part: "a".into(), path: "/sys/a/vendor".into(), error: "EIO".into() };
+        let accepted = inventory(&["a", "b"], &[]);
+        assert_eq!(keep_unreadable(inventory(&["b"], &[]), &accepted, &[problem]), accepted);
+        assert_eq!(keep_unreadable(inventory(&["b"], &[]), &accepted, &[]), inventory(&["b"], &[]));
+    }
+}

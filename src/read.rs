@@ -1,0 +1,108 @@
+//! `fabricpulse read <format> FILE..`: saved output of a tool, and what it means.
+//!
+//! It starts nothing, reads no configuration, and looks only at its arguments. The object goes to
+//! standard output, and the exit status says whether there is one, never what it says.
+
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    path::Path,
+    process::ExitCode,
+};
+
+use probes::read::{FILE_BYTES, Input, Report, pcie};
+
+/// The status of wrong usage.
+const USAGE: u8 = 2;
+
+/// Options of `fabricpulse read`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What the files are: pcie (saved by `lspci -xxxx`).
+    format: String,
+    /// The exit status that the shell gave the tool; 124 for a deadline, 128 + n for signal n.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    exit_code: Option<i32>,
+    /// The command that was run.
+    #[arg(long, value_name = "TEXT")]
+    cmdline: Option<String>,
+    /// What a healthy run gives, with its unit: 400Gb/s, 50GB/s, 2.5us.
+    #[arg(long, value_name = "VALUE", value_parser = expectation)]
+    expect: Option<Expectation>,
+    /// Files of one run; - is standard input.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<String>,
+}
+
+/// What a healthy run gives.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Expectation {
+    /// Bits per second.
+    Bandwidth(f64),
+    /// Seconds.
+    Latency(f64),
+}
+
+/// What is read here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Pcie,
+}
+
+/// Prints the object, or says on one line why there is none.
+pub(crate) fn main(args: &Args) -> ExitCode {
+    let format = match args.format.as_str() {
+        "pcie" => Format::Pcie,
+        other => return complain(USAGE, &format!("unknown format {other:?}: the formats are pcie")),
+    };
+    let mut inputs = Vec::new();
+    for name in &args.files {
+        match input(name) {
+            Ok(input) => inputs.push(input),
+            Err(error) => return complain(1, &format!("{name}: {error}")),
+        }
+    }
+    let report: Report = match format {
+        // A dump is the same whatever became of lspci, so the options say nothing of it.
+        Format::Pcie => pcie::read(&inputs),
+    };
+    let names: Vec<&str> = inputs.iter().map(|input| input.name.as_str()).collect();
+    let object = report.object(&args.format, &names, args.exit_code);
+    match writeln!(io::stdout().lock(), "{object}") {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => complain(1, &format!("standard output: {error}")),
+    }
+}
+
+fn complain(status: u8, why: &str) -> ExitCode {
+    eprintln!("fabricpulse read: {why}");
+    ExitCode::from(status)
+}
+
+fn input(name: &str) -> io::Result<Input> {
+    let limit = FILE_BYTES as u64 + 1;
+    let mut bytes = Vec::new();
+    if name == "-" {
+        io::stdin().lock().take(limit).read_to_end(&mut bytes)?;
+    } else {
+        File::open(name)?.take(limit).read_to_end(&mut bytes)?;
+    }
+    let truncated = bytes.len() > FILE_BYTES;
+    bytes.truncate(FILE_BYTES);
+    let base = Path::new(name).file_name().map_or(name.into(), |base| base.to_string_lossy());
+    Ok(Input { name: base.into_owned(), text: String::from_utf8_lossy(&bytes).into_owned(), truncated })
+}
+
+/// A number with its unit.
+fn expectation(text: &str) -> Result<Expectation, String> {
+    let units = [
+        ("Gb/s", Expectation::Bandwidth as fn(f64) -> Expectation, 1e9),
+        ("GB/s", Expectation::Bandwidth, 8e9),
+        ("us", Expectation::Latency, 1e-6),
+    ];
+    let parsed = units.iter().find_map(|(unit, kind, scale)| {
+        let number: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
+        (number.is_finite() && number > 0.0).then(|| kind(number * scale))
+    });
+    parsed.ok_or_else(|| format!("{text:?} is not a number with its unit, such as 400Gb/s, 50GB/s or 2.5us"))
+}
