@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, OnceLock, atomic::AtomicU64},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -72,6 +75,7 @@ impl Agent {
             totals: Totals::new(),
             shutdown,
             newest: AtomicU64::new(newest),
+            broken: AtomicBool::new(false),
         });
         let agent = Arc::new(Agent {
             config,
@@ -279,6 +283,11 @@ impl Agent {
         if let Some(sample) = metrics::sample_process() {
             self.process.set(sample);
         }
+    }
+
+    /// Whether a part of the agent failed, which ends it.
+    pub(crate) fn broken(&self) -> bool {
+        self.core.broken.load(Ordering::Relaxed)
     }
 
     /// Waits until every lane has ended; they do so when the shutdown begins.

@@ -146,7 +146,9 @@ fn flat(text: &str) -> String {
 fn npd(worst: Verdict, items: &[Item]) -> (String, u8) {
     let (text, code) = match (worst, items) {
         (Verdict::Pass, items) => (format!("all {} checks pass", items.len()), 0),
-        (Verdict::Degraded | Verdict::Fail, [first, ..]) => (format!("{}: {}", first.verdict, line(first)), 1),
+        (Verdict::Degraded | Verdict::Fail, [first, ..]) => {
+            (format!("{}: {}", first.verdict, line(first)), 1)
+        }
         (Verdict::Unknown, [first, ..]) => (format!("unknown: {}", line(first)), 2),
         (_, []) => ("unknown: nothing is probed".to_string(), 2),
     };
@@ -157,7 +159,8 @@ fn slurm(worst: Verdict, items: &[Item]) -> (String, u8) {
     let failed: Vec<_> = items.iter().filter(|item| item.verdict == Verdict::Fail).map(line).collect();
     match (worst, failed.first()) {
         (Verdict::Fail, Some(first)) => {
-            let more = if failed.len() > 1 { format!(" (+{} more)", failed.len() - 1) } else { String::new() };
+            let more =
+                if failed.len() > 1 { format!(" (+{} more)", failed.len() - 1) } else { String::new() };
             (format!("{}{more}", cut(&format!("fabricpulse: {first}"), SLURM_CHARACTERS)), 1)
         }
         (verdict, _) => (format!("fabricpulse: {verdict}, no part has failed"), 0),
@@ -243,7 +246,8 @@ mod tests {
 
     #[test]
     fn the_words_fit_who_reads_them() {
-        let seen = seen(&[("pass", Some(1.0)), ("fail", Some(1.0)), ("fail", Some(1.0)), ("degraded", Some(1.0))]);
+        let seen =
+            seen(&[("pass", Some(1.0)), ("fail", Some(1.0)), ("fail", Some(1.0)), ("degraded", Some(1.0))]);
         let say = |format| check(Ok(&seen), format, None, NOW).0;
         assert_eq!(
             say(CheckFormat::Nagios),
@@ -261,7 +265,12 @@ mod tests {
     #[test]
     fn an_agent_that_is_away_drains_nothing() {
         let why = "no agent at /run/fabricpulse/fabricpulse.sock: is the service running? It should be on every node of this cluster";
-        let table = [(CheckFormat::Nagios, 3), (CheckFormat::Npd, 2), (CheckFormat::Slurm, 0), (CheckFormat::Json, 3)];
+        let table = [
+            (CheckFormat::Nagios, 3),
+            (CheckFormat::Npd, 2),
+            (CheckFormat::Slurm, 0),
+            (CheckFormat::Json, 3),
+        ];
         for (format, expected) in table {
             let (text, code) = check(Err(why), format, None, NOW);
             assert_eq!(code, expected, "{format:?}");

@@ -125,7 +125,9 @@ impl Client {
 
 async fn connect(path: &Path) -> Result<UnixStream, ClientError> {
     UnixStream::connect(path).await.map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::NoAgent(path.to_path_buf()),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            ClientError::NoAgent(path.to_path_buf())
+        }
         io::ErrorKind::PermissionDenied => ClientError::NotAllowed(path.to_path_buf()),
         _ => ClientError::Connection { path: path.to_path_buf(), source },
     })

@@ -135,7 +135,12 @@ pub(crate) async fn bind(config: &Config) -> anyhow::Result<Servers> {
         }
         // Somebody who tries the program out as an ordinary user has no /run to write to; the
         // exporter is useful without the command line.
-        Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) => {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+            ) =>
+        {
             warn!(path = %web.socket.display(), %error, "no socket for the command line: set web.socket to a path that can be written");
             None
         }
@@ -157,7 +162,10 @@ fn advice(address: SocketAddr, error: &io::Error) -> String {
             address.port()
         ),
         io::ErrorKind::AddrNotAvailable => {
-            format!("this node has no address {}; choose one of its own with --web.listen-address", address.ip())
+            format!(
+                "this node has no address {}; choose one of its own with --web.listen-address",
+                address.ip()
+            )
         }
         io::ErrorKind::PermissionDenied => {
             "this port needs privilege; choose one above 1023 with --web.listen-address".to_string()
@@ -373,7 +381,8 @@ where
             Peer::Tcp { certificate } => certificate,
         };
         let Ok(_permit) = self.requests.try_acquire() else {
-            let mut busy = route::words(StatusCode::SERVICE_UNAVAILABLE, "too many requests at the same time");
+            let mut busy =
+                route::words(StatusCode::SERVICE_UNAVAILABLE, "too many requests at the same time");
             busy.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
             return busy;
         };

@@ -123,7 +123,14 @@ impl Lane {
             view: publish,
         };
         executor.recall(past);
-        tasks.spawn(executor.serve(asked));
+        let core = executor.core.clone();
+        tasks.spawn(async move {
+            if let Err(error) = tokio::spawn(executor.serve(asked)).await
+                && error.is_panic()
+            {
+                core.give_up(probe.name());
+            }
+        });
         Lane { probe, target, asks, view, history }
     }
 

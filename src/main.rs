@@ -1,23 +1,44 @@
 //! fabricpulse: a Prometheus exporter and continuous health prober for GPU nodes.
 
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
 mod agent;
+mod check;
+mod cli;
+mod client;
 mod config;
 mod core;
 mod files;
 mod gate;
 mod history;
 mod hold;
+mod http;
 mod inventory;
 mod journal;
 mod judge;
 mod lane;
+mod logs;
 mod metrics;
 mod read;
 mod run;
 mod runner;
+mod serve;
 mod sysfs;
+mod tls;
+mod web_config;
 mod worker;
 
-fn main() -> std::process::ExitCode {
-    worker::main("x")
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    match cli.command {
+        // What needs neither configuration nor a runtime comes first: workers start every minute.
+        Some(cli::Command::Worker { name }) => worker::main(&name),
+        Some(cli::Command::Pcid(args)) => worker::pcid::main(&args),
+        Some(cli::Command::Read(args)) => read::main(&args),
+        Some(cli::Command::Generate { what }) => cli::generate::main(what),
+        Some(cli::Command::Client(command)) => cli::client::main(&cli.flags.overrides(), command),
+        None => serve::main(cli.flags),
+    }
 }

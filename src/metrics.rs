@@ -88,7 +88,7 @@ pub(crate) fn registry(agent: &Arc<Agent>) -> Registry {
 /// The answer to one `/probe` request: its own three values, and what the run measured.
 pub(crate) fn encode_answer(
     own: [(&'static str, &'static str, f64); 3],
-    run: &Arc<Run>,
+    run: &Run,
     reports: Vec<Report>,
     format: Format,
 ) -> String {

@@ -17,9 +17,9 @@ use sysfs_class::SysClass;
 
 pub(crate) mod drm;
 pub(crate) mod host;
+pub(crate) mod pci;
 pub(crate) mod rdma;
 pub(crate) mod tolerant;
-pub(crate) mod pci;
 
 /// Why a file could not be read.
 #[derive(Debug, thiserror::Error)]

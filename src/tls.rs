@@ -22,8 +22,7 @@ use tokio_rustls::rustls::{
 use crate::web_config::RawTls;
 
 /// Go's names of the TLS 1.3 suites differ from ours by the prefix only.
-const TLS13: [&str; 3] =
-    ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];
+const TLS13: [&str; 3] = ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];
 
 /// What is wrong with a key of the section.
 #[derive(Debug, PartialEq, Eq)]
@@ -207,7 +206,9 @@ fn verifier(
     let ca = ca.ok_or_else(|| wrong("client_ca_file", format!("missing: {kind} needs to know who signs")))?;
     let mut roots = RootCertStore::empty();
     for certificate in certificates("client_ca_file", ca)? {
-        roots.add(certificate).map_err(|error| wrong("client_ca_file", format!("{}: {error}", ca.display())))?;
+        roots
+            .add(certificate)
+            .map_err(|error| wrong("client_ca_file", format!("{}: {error}", ca.display())))?;
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
     let builder = if optional { builder.allow_unauthenticated() } else { builder };

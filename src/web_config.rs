@@ -130,7 +130,8 @@ impl WebConfig {
             .into_iter()
             .map(|(name, text)| {
                 let text = text.unwrap_or_default();
-                header(&name, &text).map_err(|what| value(&format!("http_server_config.headers.{name}"), what))
+                header(&name, &text)
+                    .map_err(|what| value(&format!("http_server_config.headers.{name}"), what))
             })
             .collect::<Result<_, _>>()?;
         Ok(WebConfig { tls, users, headers, files })

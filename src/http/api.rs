@@ -135,7 +135,9 @@ impl RunView<'_> {
 /// The outcome in words. What a program printed may quote anything, so not everybody sees it.
 pub(crate) fn outcome_for(outcome: &Outcome, trusted: bool) -> String {
     match outcome {
-        Outcome::Unreadable(_) if !trusted => "unreadable: the program printed something unexpected".to_string(),
+        Outcome::Unreadable(_) if !trusted => {
+            "unreadable: the program printed something unexpected".to_string()
+        }
         Outcome::Completed
         | Outcome::Skipped(_)
         | Outcome::Unsupported(_)
@@ -258,12 +260,12 @@ pub(crate) fn unknown_peer(peer: &str) -> String {
 }
 
 /// `POST /api/v1/hold`
-pub(crate) async fn hold(agent: &Agent, by: &str, text: &[u8]) -> Response<Body> {
+pub(crate) fn hold(agent: &Agent, by: &str, text: &[u8]) -> Response<Body> {
     let wanted: HoldFor = match body(text) {
         Ok(wanted) => wanted,
         Err(refused) => return refused,
     };
-    match agent.place_hold(wanted.lasting, wanted.reason, by.to_string()).await {
+    match agent.place_hold(wanted.lasting, wanted.reason, by.to_string()) {
         Ok(hold) => json(
             StatusCode::OK,
             &json!({ "since": hold.since, "until": hold.until, "reason": hold.reason, "by": hold.by }),
@@ -273,19 +275,16 @@ pub(crate) async fn hold(agent: &Agent, by: &str, text: &[u8]) -> Response<Body>
 }
 
 /// `POST /api/v1/release`
-pub(crate) async fn release(agent: &Agent, by: &str) -> Response<Body> {
-    match agent.release(by.to_string()).await {
+pub(crate) fn release(agent: &Agent, by: &str) -> Response<Body> {
+    match agent.release(by) {
         Ok(released) => json(StatusCode::OK, &json!({ "released": released })),
         Err(error) => json_error(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error:#}")),
     }
 }
 
 /// `POST /api/v1/inventory/accept`
-pub(crate) async fn accept(agent: &Agent, by: &str) -> Response<Body> {
-    match agent.accept_inventory(by.to_string()).await {
-        Ok(forgotten) => json(StatusCode::OK, &json!({ "forgotten": forgotten })),
-        Err(error) => json_error(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error:#}")),
-    }
+pub(crate) fn accept(agent: &Agent, by: &str) -> Response<Body> {
+    json(StatusCode::OK, &json!({ "forgotten": agent.accept_inventory(by) }))
 }
 
 /// `POST /-/reload`
@@ -331,8 +330,17 @@ mod tests {
     fn a_body_that_is_not_meant_is_refused_by_name() {
         let held: HoldFor = body(br#"{"for": "2h", "reason": "swap"}"#).unwrap();
         assert_eq!((held.lasting, held.reason.as_str()), (Duration::from_secs(7200), "swap"));
-        for wrong in [r#"{"for": "2h"}"#, r#"{"for": "soon", "reason": ""}"#, r#"{"for": "2h", "reason": "", "x": 1}"#, ""] {
-            assert_eq!(body::<HoldFor>(wrong.as_bytes()).unwrap_err().status(), StatusCode::BAD_REQUEST, "{wrong}");
+        for wrong in [
+            r#"{"for": "2h"}"#,
+            r#"{"for": "soon", "reason": ""}"#,
+            r#"{"for": "2h", "reason": "", "x": 1}"#,
+            "",
+        ] {
+            assert_eq!(
+                body::<HoldFor>(wrong.as_bytes()).unwrap_err().status(),
+                StatusCode::BAD_REQUEST,
+                "{wrong}"
+            );
         }
     }
 }

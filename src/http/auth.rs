@@ -170,7 +170,10 @@ mod tests {
     use super::*;
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_str(value).unwrap())).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_str(value).unwrap()))
+            .collect()
     }
 
     #[test]
@@ -230,14 +233,19 @@ mod tests {
         assert_eq!(passwords.caller(Some(&config), &HeaderMap::new(), false).await, None);
 
         // A changed password forgets the old one.
-        let changed = WebConfig { users: [("Bob".to_string(), bcrypt::hash("x", 4).unwrap())].into(), ..WebConfig::default() };
+        let changed = WebConfig {
+            users: [("Bob".to_string(), bcrypt::hash("x", 4).unwrap())].into(),
+            ..WebConfig::default()
+        };
         assert_eq!(passwords.caller(Some(&changed), &right, false).await, None);
     }
 
     #[tokio::test]
     async fn without_users_a_certificate_is_trusted_and_nothing_is_not() {
         let passwords = Passwords::default();
-        for (certificate, expected, trusted) in [(true, Caller::Certificate, true), (false, Caller::Open, false)] {
+        for (certificate, expected, trusted) in
+            [(true, Caller::Certificate, true), (false, Caller::Open, false)]
+        {
             for config in [None, Some(&WebConfig::default())] {
                 let caller = passwords.caller(config, &HeaderMap::new(), certificate).await.unwrap();
                 assert_eq!((caller.trusted(), caller), (trusted, expected.clone()));

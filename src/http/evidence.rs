@@ -62,7 +62,11 @@ pub(crate) fn values(out: &mut String, values: &[Value]) {
     if values.is_empty() {
         return;
     }
-    let _ = write!(out, "<details><summary>{} values</summary><div class=\"scroll\"><table><tbody>", values.len());
+    let _ = write!(
+        out,
+        "<details><summary>{} values</summary><div class=\"scroll\"><table><tbody>",
+        values.len()
+    );
     for value in values {
         let labels: Vec<_> = value.labels.iter().map(|(name, text)| format!("{name}={text}")).collect();
         let _ = write!(
@@ -82,7 +86,11 @@ pub(crate) fn steps(out: &mut String, run: &Run, trusted: bool, how: &str) {
         return;
     }
     if !trusted {
-        let _ = write!(out, "<p class=\"lede\">The command line, exit status and log of this run are not for everybody: {}.</p>", Esc(how));
+        let _ = write!(
+            out,
+            "<p class=\"lede\">The command line, exit status and log of this run are not for everybody: {}.</p>",
+            Esc(how)
+        );
         return;
     }
     for step in &run.evidence {
@@ -95,7 +103,11 @@ pub(crate) fn steps(out: &mut String, run: &Run, trusted: bool, how: &str) {
         );
         for (name, text) in [("standard output", &step.stdout), ("standard error", &step.stderr)] {
             if !text.trim().is_empty() {
-                let _ = write!(out, "<details><summary>end of {name}</summary><pre>{}</pre></details>", Esc(text.trim_end()));
+                let _ = write!(
+                    out,
+                    "<details><summary>end of {name}</summary><pre>{}</pre></details>",
+                    Esc(text.trim_end())
+                );
             }
         }
     }

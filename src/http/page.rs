@@ -85,7 +85,9 @@ fn headline(out: &mut String, status: &Status) {
     let failed = parts(&of(status, Verdict::Fail));
     let degraded = parts(&of(status, Verdict::Degraded));
     let (passed, unknown) = (of(status, Verdict::Pass).len(), of(status, Verdict::Unknown).len());
-    let capital = |text: String| text.chars().take(1).flat_map(char::to_uppercase).chain(text.chars().skip(1)).collect();
+    let capital = |text: String| {
+        text.chars().take(1).flat_map(char::to_uppercase).chain(text.chars().skip(1)).collect()
+    };
     let (sign, title): (Verdict, String) = match (failed, degraded, passed, unknown) {
         (0, 0, 0, 0) => (Verdict::Unknown, "Nothing has been probed yet".to_string()),
         (0, 0, 0, _) => (Verdict::Unknown, "Nothing could be judged yet".to_string()),
@@ -93,7 +95,10 @@ fn headline(out: &mut String, status: &Status) {
         (0, 0, _, _) => (Verdict::Pass, "Everything that could be judged is as it should be".to_string()),
         (0, degraded, _, _) => {
             let verb = if degraded == 1 { "is" } else { "are" };
-            (Verdict::Degraded, capital(format!("{} {verb} worse than it should be", count(degraded, "part", "parts"))))
+            (
+                Verdict::Degraded,
+                capital(format!("{} {verb} worse than it should be", count(degraded, "part", "parts"))),
+            )
         }
         (failed, 0, _, _) => {
             let verb = if failed == 1 { "has" } else { "have" };
@@ -102,7 +107,10 @@ fn headline(out: &mut String, status: &Status) {
         (failed, degraded, _, _) => {
             let verb = if failed == 1 { "has" } else { "have" };
             let more = if degraded == 1 { "one is" } else { &format!("{degraded} are") };
-            (Verdict::Fail, capital(format!("{} {verb} failed, {more} degraded", count(failed, "part", "parts"))))
+            (
+                Verdict::Fail,
+                capital(format!("{} {verb} failed, {more} degraded", count(failed, "part", "parts"))),
+            )
         }
     };
     let title = title.replace("are worse than it should", "are worse than they should");
@@ -132,7 +140,9 @@ fn faults(status: &Status) -> Vec<(&LaneStatus, Option<&Finding>, Verdict)> {
         let before = faults.len();
         for finding in &lane.findings {
             match finding.verdict {
-                Some(verdict @ (Verdict::Fail | Verdict::Degraded)) => faults.push((lane, Some(finding), verdict)),
+                Some(verdict @ (Verdict::Fail | Verdict::Degraded)) => {
+                    faults.push((lane, Some(finding), verdict))
+                }
                 Some(Verdict::Pass | Verdict::Unknown) | None => {}
             }
         }
@@ -211,12 +221,18 @@ fn unknowns(out: &mut String, status: &Status) {
     }
     let nothing_else = unknown.len() == status.lanes.len();
     let open = if nothing_else { " open" } else { "" };
-    let _ = write!(out, "<details{open}><summary>{} unknown, and why</summary><ul class=\"why\">", unknown.len());
+    let _ =
+        write!(out, "<details{open}><summary>{} unknown, and why</summary><ul class=\"why\">", unknown.len());
     for (reason, lanes) in reasons {
         let links: Vec<_> = lanes
             .iter()
             .map(|lane| {
-                format!("<a class=\"nw\" href=\"/part/{}\">{} {}</a>", encode(&lane.target), lane.probe, Esc(&lane.target))
+                format!(
+                    "<a class=\"nw\" href=\"/part/{}\">{} {}</a>",
+                    encode(&lane.target),
+                    lane.probe,
+                    Esc(&lane.target)
+                )
             })
             .collect();
         let _ = write!(out, "<li>{}<br><span class=\"d\">{}</span></li>", Esc(reason), links.join(", "));
@@ -259,7 +275,11 @@ fn recent(out: &mut String, snapshot: &Snapshot) {
          <th class=\"wide\">took</th><th>outcome</th><th>verdict</th></tr></thead><tbody>",
     );
     for run in snapshot.runs.iter().take(RECENT) {
-        let verdict = if run.reports.is_empty() { "<span class=\"d\">none</span>".to_string() } else { sign(run.worst()) };
+        let verdict = if run.reports.is_empty() {
+            "<span class=\"d\">none</span>".to_string()
+        } else {
+            sign(run.worst())
+        };
         let _ = write!(
             out,
             "<tr><td><a href=\"/run/{0}\">{0}</a></td><td>{1}</td><td class=\"nw\">{2}</td><td class=\"d wide\">{3}</td>\
@@ -376,7 +396,11 @@ fn strip(out: &mut String, snapshot: &Snapshot, lane: &LaneStatus) {
         return;
     }
     runs.reverse();
-    let _ = write!(out, "<svg class=\"strip\" viewBox=\"0 0 {} 34\" preserveAspectRatio=\"xMinYMid meet\" role=\"img\" aria-label=\"kept runs, oldest first\">", STRIP * 16);
+    let _ = write!(
+        out,
+        "<svg class=\"strip\" viewBox=\"0 0 {} 34\" preserveAspectRatio=\"xMinYMid meet\" role=\"img\" aria-label=\"kept runs, oldest first\">",
+        STRIP * 16
+    );
     for (index, (run, verdict)) in runs.iter().enumerate() {
         let height = 10 + 8 * u32::from(verdict.severity());
         let _ = write!(

@@ -21,7 +21,12 @@ fn function(pci: &str, path: &[&str], width: u32) -> Function {
         driver: Some("amdgpu".to_string()),
         numa: Some(0),
         path: path.iter().map(|bridge| (*bridge).to_string()).collect(),
-        link: Some(Link { speed: Some(32.0), width: Some(width), max_speed: Some(32.0), max_width: Some(16) }),
+        link: Some(Link {
+            speed: Some(32.0),
+            width: Some(width),
+            max_speed: Some(32.0),
+            max_width: Some(16),
+        }),
         ..Function::default()
     }
 }
@@ -48,7 +53,11 @@ fn inventory() -> Inventory {
             nic("0000:07:00.0", &["0000:03:02.0", "0000:02:00.0", "0000:00:01.0"], "0"),
             nic("0000:08:00.0", &["0000:03:03.0", "0000:02:00.0", "0000:00:01.0"], "1"),
         ],
-        rdma: vec![Rdma { name: "ionic_0".to_string(), pci: Some("0000:07:00.0".to_string()), ports: vec![1] }],
+        rdma: vec![Rdma {
+            name: "ionic_0".to_string(),
+            pci: Some("0000:07:00.0".to_string()),
+            ports: vec![1],
+        }],
         bridges: ["0000:00:01.0", "0000:02:00.0", "0000:03:00.0", "0000:84:00.0"]
             .map(|pci| function(pci, &[], 16))
             .to_vec(),
@@ -74,14 +83,23 @@ fn lane(probe: &'static str, target: &str, verdict: Verdict, reason: &str) -> La
 }
 
 fn narrow() -> Finding {
-    Finding::new("link_width", "0000:85:00.0", Verdict::Degraded, "x8", "x16, what both ends of the link can do")
-        .because("Half the lanes are half the bandwidth between this GPU and everything else.")
-        .try_command("lspci -vvv -s 0000:85:00.0")
+    Finding::new(
+        "link_width",
+        "0000:85:00.0",
+        Verdict::Degraded,
+        "x8",
+        "x16, what both ends of the link can do",
+    )
+    .because("Half the lanes are half the bandwidth between this GPU and everything else.")
+    .try_command("lspci -vvv -s 0000:85:00.0")
 }
 
 fn snapshot(trusted: bool) -> Snapshot {
     let mut bad = lane("pcie", "0000:85:00.0", Verdict::Degraded, "link width is x8 of x16");
-    bad.findings = vec![narrow(), Finding::new("max_payload", "0000:85:00.0", Verdict::Pass, "256", "256, as the bridge above")];
+    bad.findings = vec![
+        narrow(),
+        Finding::new("max_payload", "0000:85:00.0", Verdict::Pass, "256", "256, as the bridge above"),
+    ];
     bad.values = vec![Value {
         metric: "pcie_link_width_lanes",
         labels: [("pci", "0000:85:00.0".to_string())].into(),
@@ -139,7 +157,10 @@ fn snapshot(trusted: bool) -> Snapshot {
             lanes,
         },
         inventory: Arc::new(inventory()),
-        runs: (1..=12).rev().map(|id| run(id, if id > 6 { Verdict::Degraded } else { Verdict::Pass })).collect(),
+        runs: (1..=12)
+            .rev()
+            .map(|id| run(id, if id > 6 { Verdict::Degraded } else { Verdict::Pass }))
+            .collect(),
         trusted,
         socket: "/run/fabricpulse/fabricpulse.sock".to_string(),
     }
@@ -194,7 +215,10 @@ fn the_first_page_tells_the_worst_first_with_what_to_type() {
     ];
     let mut rest = text.as_str();
     for words in order {
-        rest = rest.split_once(words).unwrap_or_else(|| panic!("{words:?} is not where it should be in:\n{text}")).1;
+        rest = rest
+            .split_once(words)
+            .unwrap_or_else(|| panic!("{words:?} is not where it should be in:\n{text}"))
+            .1;
     }
 }
 
@@ -240,7 +264,13 @@ fn a_parts_page_shows_why_and_command_lines_only_to_those_who_may() {
         let html = part(&snapshot(trusted), name).unwrap();
         keep(if trusted { "part.html" } else { "part-open.html" }, &html);
         let text = seen(&html);
-        for words in ["AMD Instinct MI300X", "driver amdgpu", "link width is x8 of x16", "x16, what both ends", "run 12"] {
+        for words in [
+            "AMD Instinct MI300X",
+            "driver amdgpu",
+            "link width is x8 of x16",
+            "x16, what both ends",
+            "run 12",
+        ] {
             assert!(text.contains(words), "{words:?} is missing in:\n{text}");
         }
         assert_eq!(text.contains("fabricpulse worker pcie"), trusted, "{text}");
@@ -279,8 +309,12 @@ fn every_page_is_well_formed_and_carries_no_markup_of_others() {
     for html in pages {
         assert!(!html.contains("<b>disk") && !html.contains("<i>") && !html.contains("<script"), "{html}");
         let body = html.split_once("<body>").unwrap().1;
-        for tag in ["div", "ul", "li", "dl", "dd", "dt", "table", "tr", "td", "svg", "a", "span", "p", "h1", "h2", "h3", "details", "pre", "code"] {
-            let opened = body.matches(&format!("<{tag}>")).count() + body.matches(&format!("<{tag} ")).count();
+        for tag in [
+            "div", "ul", "li", "dl", "dd", "dt", "table", "tr", "td", "svg", "a", "span", "p", "h1", "h2",
+            "h3", "details", "pre", "code",
+        ] {
+            let opened =
+                body.matches(&format!("<{tag}>")).count() + body.matches(&format!("<{tag} ")).count();
             assert_eq!(opened, body.matches(&format!("</{tag}>")).count(), "<{tag}> in {body}");
         }
     }

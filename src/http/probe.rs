@@ -4,7 +4,6 @@
 //! of its own with the reason, so that a scraper never takes "busy" for "broken".
 
 use std::{
-    fmt::Write as _,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -13,7 +12,7 @@ use hyper::{
     HeaderMap, Response, StatusCode,
     header::{HeaderValue, RETRY_AFTER},
 };
-use probes::{Cost, Measurement, MetricKind, MetricSpec, Target, Verdict};
+use probes::{Cost, Target, Verdict};
 
 use crate::{
     http::{
@@ -22,7 +21,7 @@ use crate::{
         metrics, query,
         route::{self, Site, words},
     },
-    metrics::{Format, PREFIX},
+    metrics::{self as exposition, Format},
     run::{Outcome, Run, Skip, SkipReason},
 };
 
@@ -84,7 +83,9 @@ pub(crate) async fn answer(
     let until = shortened.map(|patience| tokio::time::Instant::from_std(began) + patience);
     let run = match lane.run_now(until).await {
         Ok(run) => run,
-        Err(_) => return refused(SkipReason::Busy, "another request for this run is waiting already", BUSY_RETRY),
+        Err(_) => {
+            return refused(SkipReason::Busy, "another request for this run is waiting already", BUSY_RETRY);
+        }
     };
     if let Outcome::Skipped(Skip { reason, detail, retry_after }) = &run.outcome {
         return refused(*reason, detail, *retry_after);
@@ -108,7 +109,9 @@ fn patience(headers: &HeaderMap) -> Result<Option<Duration>, String> {
     let timeout = seconds
         .filter(|seconds| *seconds > 0.0)
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| format!("X-Prometheus-Scrape-Timeout-Seconds: {value:?} is not a number of seconds"))?;
+        .ok_or_else(|| {
+            format!("X-Prometheus-Scrape-Timeout-Seconds: {value:?} is not a number of seconds")
+        })?;
     // With a timeout too short for the allowance, half of it is still better than nothing.
     Ok(Some(timeout.saturating_sub(ANSWER_BEFORE).max(timeout / 2)))
 }
@@ -144,7 +147,6 @@ impl Answer<'_> {
 
     /// The metrics of this run and of nothing else.
     fn encode(&self, format: Format) -> String {
-        let mut out = String::new();
         let own = [
             (
                 "probe_success",
@@ -152,37 +154,14 @@ impl Answer<'_> {
                 f64::from(u8::from(self.success())),
             ),
             ("probe_duration_seconds", "Seconds from the request to the answer.", self.took.as_secs_f64()),
-            ("probe_timeout_seconds", "Seconds after which the run would have been ended.", self.timeout.as_secs_f64()),
+            (
+                "probe_timeout_seconds",
+                "Seconds after which the run would have been ended.",
+                self.timeout.as_secs_f64(),
+            ),
         ];
-        for (name, help, value) in own {
-            head(&mut out, format, name, help, "", "gauge");
-            sample(&mut out, name, &[], value);
-        }
-        let verdict = format!("{PREFIX}_lane_verdict");
-        let reports: Vec<_> = api::reports(self.run, self.target).collect();
-        if !reports.is_empty() {
-            head(&mut out, format, &verdict, "0 pass, 1 degraded, 2 fail, 3 unknown.", "", "gauge");
-        }
-        for report in &reports {
-            let labels = [("probe", self.run.probe), ("target", report.target.id())];
-            sample(&mut out, &verdict, &labels, f64::from(report.verdict as u8));
-        }
-        // Families must stay together, though each target brings its own part of them.
-        let measurements: Vec<&Measurement> = reports.iter().flat_map(|report| &report.measurements).collect();
-        let mut families: Vec<&'static MetricSpec> = Vec::new();
-        for measurement in &measurements {
-            if !families.iter().any(|family| family.name == measurement.metric.name) {
-                families.push(measurement.metric);
-            }
-        }
-        for family in families {
-            write_family(&mut out, format, family, measurements.iter().copied());
-        }
-        match format {
-            Format::OpenMetrics => out.push_str("# EOF\n"),
-            Format::Text => {}
-        }
-        out
+        let reports = api::reports(self.run, self.target).cloned().collect();
+        exposition::encode_answer(own, self.run, reports, format)
     }
 
     /// Everything about the run, for a person.
@@ -223,66 +202,6 @@ impl Answer<'_> {
         line(self.encode(Format::Text));
         out
     }
-}
-
-fn write_family<'a>(
-    out: &mut String,
-    format: Format,
-    family: &MetricSpec,
-    measurements: impl Iterator<Item = &'a Measurement>,
-) {
-    let (suffix, kind) = match (family.kind, format) {
-        (MetricKind::Gauge, _) => ("", "gauge"),
-        (MetricKind::Counter, _) => ("_total", "counter"),
-        (MetricKind::Info, Format::OpenMetrics) => ("_info", "info"),
-        (MetricKind::Info, Format::Text) => ("_info", "gauge"),
-    };
-    let name = format!("{PREFIX}_{}", family.name);
-    let series = format!("{name}{suffix}");
-    // OpenMetrics names the family, the older format the series.
-    let headed = match format {
-        Format::OpenMetrics => &name,
-        Format::Text => &series,
-    };
-    head(out, format, headed, family.help, family.unit, kind);
-    for measurement in measurements.filter(|measurement| measurement.metric.name == family.name) {
-        let labels: Vec<_> =
-            family.labels.iter().copied().zip(measurement.labels.iter().map(String::as_str)).collect();
-        sample(out, &series, &labels, measurement.value);
-    }
-}
-
-fn head(out: &mut String, format: Format, name: &str, help: &str, unit: &str, kind: &str) {
-    let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-    let help = match format {
-        Format::OpenMetrics => help.replace('"', "\\\""),
-        Format::Text => help,
-    };
-    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    match format {
-        Format::OpenMetrics if !unit.is_empty() => {
-            let _ = writeln!(out, "# UNIT {name} {unit}");
-        }
-        Format::OpenMetrics | Format::Text => {}
-    }
-}
-
-fn sample(out: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
-    out.push_str(name);
-    for (index, (label, text)) in labels.iter().enumerate() {
-        let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        let open = if index == 0 { '{' } else { ',' };
-        let _ = write!(out, "{open}{label}=\"{text}\"");
-    }
-    if !labels.is_empty() {
-        out.push('}');
-    }
-    let value = match value {
-        value if value == f64::INFINITY => "+Inf".to_string(),
-        value if value == f64::NEG_INFINITY => "-Inf".to_string(),
-        value => value.to_string(),
-    };
-    let _ = writeln!(out, " {value}");
 }
 
 #[cfg(test)]

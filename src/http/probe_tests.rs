@@ -53,7 +53,10 @@ fn run(outcome: Outcome) -> Run {
         started: 1.0,
         took: Duration::from_millis(20),
         outcome,
-        reports: vec![report("0000:05:00.0", Verdict::Pass, 16.0), report("0000:06:00.0", Verdict::Degraded, 8.0)],
+        reports: vec![
+            report("0000:05:00.0", Verdict::Pass, 16.0),
+            report("0000:06:00.0", Verdict::Degraded, 8.0),
+        ],
         evidence: vec![Evidence {
             argv: vec!["fabricpulse".to_string(), "worker".to_string()],
             exit: "exit 0".to_string(),
@@ -170,7 +173,8 @@ fn the_answer_is_there_before_prometheus_gives_up() {
         if let Some(value) = value {
             headers.insert("x-prometheus-scrape-timeout-seconds", HeaderValue::from_static(value));
         }
-        let found = patience(&headers).map(|patience| patience.map(|time| time.as_secs_f64())).map_err(|_| ());
+        let found =
+            patience(&headers).map(|patience| patience.map(|time| time.as_secs_f64())).map_err(|_| ());
         assert_eq!(found, expected, "{value:?}");
     }
 }

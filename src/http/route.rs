@@ -27,8 +27,7 @@ const BODY_BYTES: usize = 64 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A page loads nothing and runs nothing; its style is in it.
-const PAGE_POLICY: &str =
-    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// What the handlers share.
 #[derive(Debug)]
@@ -62,18 +61,20 @@ where
         ("GET", "/config") => json(StatusCode::OK, &config::view(&agent.config.borrow())),
         ("GET", "/-/healthy") => words(StatusCode::OK, "fabricpulse is healthy"),
         ("GET", "/-/ready") if agent.ready() => words(StatusCode::OK, "fabricpulse is ready"),
-        ("GET", "/-/ready") => {
-            words(StatusCode::SERVICE_UNAVAILABLE, "fabricpulse is not ready: the node's parts are not listed yet")
-        }
+        ("GET", "/-/ready") => words(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "fabricpulse is not ready: the node's parts are not listed yet",
+        ),
         ("GET", "/api/v1/status") => json(StatusCode::OK, &Status::of(agent)),
         ("GET", "/api/v1/runs") => api::runs(site, caller, asked),
         ("GET", "/api/v1/runs/") => api::run(site, caller, name),
-        ("GET", "/run/") => {
-            match name.parse().ok().and_then(|id| status::find_run(agent, id)) {
-                Some(run) => html(StatusCode::OK, page::run(&status::Snapshot::take(agent, caller), &run)),
-                None => words(StatusCode::NOT_FOUND, "this run is not kept: the newest runs and the bad ones before them are"),
-            }
-        }
+        ("GET", "/run/") => match name.parse().ok().and_then(|id| status::find_run(agent, id)) {
+            Some(run) => html(StatusCode::OK, page::run(&status::Snapshot::take(agent, caller), &run)),
+            None => words(
+                StatusCode::NOT_FOUND,
+                "this run is not kept: the newest runs and the bad ones before them are",
+            ),
+        },
         ("GET", "/part/") => {
             let snapshot = status::Snapshot::take(agent, caller);
             match query::decode(name).and_then(|name| page::part(&snapshot, &name)) {
@@ -112,9 +113,9 @@ async fn act(site: &Arc<Site>, caller: &Caller, path: &str, body: Bytes) -> Resp
     let done = tokio::spawn(async move {
         match path.as_str() {
             "/api/v1/runs" => api::start(&site, &body),
-            "/api/v1/hold" => api::hold(&site.agent, &by, &body).await,
-            "/api/v1/release" => api::release(&site.agent, &by).await,
-            "/api/v1/inventory/accept" => api::accept(&site.agent, &by).await,
+            "/api/v1/hold" => api::hold(&site.agent, &by, &body),
+            "/api/v1/release" => api::release(&site.agent, &by),
+            "/api/v1/inventory/accept" => api::accept(&site.agent, &by),
             _ => api::reload(&site.agent).await,
         }
     });
@@ -155,7 +156,9 @@ where
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
             Err(words(StatusCode::PAYLOAD_TOO_LARGE, &format!("the body is larger than {BODY_BYTES} bytes")))
         }
-        Ok(Err(error)) => Err(words(StatusCode::BAD_REQUEST, &format!("the body could not be read: {error}"))),
+        Ok(Err(error)) => {
+            Err(words(StatusCode::BAD_REQUEST, &format!("the body could not be read: {error}")))
+        }
         Err(_) => Err(words(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),
     }
 }
@@ -163,8 +166,8 @@ where
 /// Nothing is there, or not for this method.
 fn otherwise(path: &str) -> Response<Body> {
     let allowed = match path {
-        "/" | "/metrics" | "/probe" | "/config" | "/-/healthy" | "/-/ready" | "/api/v1/status" | "/api/v1/runs/"
-        | "/run/" | "/part/" => "GET, HEAD",
+        "/" | "/metrics" | "/probe" | "/config" | "/-/healthy" | "/-/ready" | "/api/v1/status"
+        | "/api/v1/runs/" | "/run/" | "/part/" => "GET, HEAD",
         "/api/v1/runs" => "GET, HEAD, POST",
         "/-/reload" | "/api/v1/hold" | "/api/v1/release" | "/api/v1/inventory/accept" => "POST",
         _ => return words(StatusCode::NOT_FOUND, "nothing is here; / links to what there is"),

@@ -161,7 +161,7 @@ impl LaneStatus {
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) status: Status,
-    pub(crate) inventory: Arc<Inventory>,
+    pub(crate) inventory: Inventory,
     /// Kept runs of all lanes, newest first.
     pub(crate) runs: Vec<Arc<Run>>,
     /// Whether the reader may see command lines and logs.
@@ -176,7 +176,7 @@ impl Snapshot {
         runs.sort_by_key(|run| std::cmp::Reverse(run.id));
         Snapshot {
             status: Status::of(agent),
-            inventory: agent.inventory.borrow().clone(),
+            inventory: agent.parts().present.clone(),
             runs,
             trusted: caller.trusted(),
             socket: agent.config.borrow().web.socket.display().to_string(),

@@ -33,7 +33,9 @@ pub(crate) fn sign(verdict: Verdict) -> String {
 /// The shape alone, for where the word stands beside it.
 pub(crate) fn glyph(verdict: Verdict) -> String {
     let shape = match verdict {
-        Verdict::Pass => "<circle cx=\"6\" cy=\"6\" r=\"5.5\"/><path class=\"k\" d=\"M3.4 6.2l1.8 1.8 3.4-3.8\"/>",
+        Verdict::Pass => {
+            "<circle cx=\"6\" cy=\"6\" r=\"5.5\"/><path class=\"k\" d=\"M3.4 6.2l1.8 1.8 3.4-3.8\"/>"
+        }
         Verdict::Degraded => "<path d=\"M6 .5L11.8 11H.2z\"/><path class=\"k\" d=\"M6 4v3.4M6 9v.4\"/>",
         Verdict::Fail => {
             "<path d=\"M3.6 .5h4.8l3.1 3.1v4.8l-3.1 3.1H3.6L.5 8.4V3.6z\"/><path class=\"k\" d=\"M4 4l4 4M8 4l-4 4\"/>"
@@ -167,7 +169,13 @@ mod tests {
 
     #[test]
     fn times_are_told_from_now() {
-        let table = [(0.2, "just now"), (40.0, "40 s ago"), (-600.0, "in 10 min"), (7200.0, "2 h ago"), (864_000.0, "10 days ago")];
+        let table = [
+            (0.2, "just now"),
+            (40.0, "40 s ago"),
+            (-600.0, "in 10 min"),
+            (7200.0, "2 h ago"),
+            (864_000.0, "10 days ago"),
+        ];
         for (age, expected) in table {
             assert_eq!(ago(1e6, 1e6 - age), expected);
         }

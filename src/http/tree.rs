@@ -112,7 +112,8 @@ pub(crate) fn draw(snapshot: &Snapshot) -> String {
     }
     out.push_str("<ul class=\"tree\">");
     for (root, children) in &tree.roots {
-        let _ = write!(out, "<li><div class=\"root\">root complex <span class=\"m\">{}</span></div>", Esc(root));
+        let _ =
+            write!(out, "<li><div class=\"root\">root complex <span class=\"m\">{}</span></div>", Esc(root));
         tree.children(&mut out, children, 0);
         out.push_str("</li>");
     }
@@ -132,7 +133,12 @@ struct Tree<'a> {
 impl<'a> Tree<'a> {
     fn of(snapshot: &'a Snapshot) -> Tree<'a> {
         let inventory = &snapshot.inventory;
-        let mut tree = Tree { snapshot, marks: Marks::of(&snapshot.status), roots: BTreeMap::new(), below: BTreeMap::new() };
+        let mut tree = Tree {
+            snapshot,
+            marks: Marks::of(&snapshot.status),
+            roots: BTreeMap::new(),
+            below: BTreeMap::new(),
+        };
         let gpus = inventory.gpus.iter().map(|gpu| &gpu.function);
         let nics = inventory.nics.iter().map(|nic| &nic.function);
         for function in gpus.chain(nics) {
@@ -183,7 +189,8 @@ impl<'a> Tree<'a> {
             } else {
                 out.push_str("<span class=\"d\">›</span> ");
             }
-            let verdict = self.marks.worst([*pci]).filter(|verdict| chain.len() > 1 && verdict.severity() > 1);
+            let verdict =
+                self.marks.worst([*pci]).filter(|verdict| chain.len() > 1 && verdict.severity() > 1);
             let mark = verdict.map(glyph).unwrap_or_default();
             let href = encode(pci);
             if title.is_empty() {

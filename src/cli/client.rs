@@ -1,0 +1,157 @@
+//! The commands that ask the running agent.
+
+use std::{process::ExitCode, time::Duration};
+
+use anyhow::Context as _;
+use hyper::StatusCode;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Client as Command, list, offline};
+use crate::{
+    check::{self, CheckFormat, Seen},
+    client::{Client, ClientError},
+    config::{self, Config, Overrides},
+    runner::epoch_seconds,
+};
+
+/// The agent answers from memory.
+const ANSWER: Duration = Duration::from_secs(5);
+/// A run that was asked for may be a sweep over the whole node.
+const RUN: Duration = Duration::from_secs(600);
+/// How often it is asked whether a run has ended.
+const POLL: Duration = Duration::from_millis(100);
+/// The configuration is wrong.
+const BAD_CONFIG: u8 = 2;
+/// Nothing could be found out.
+const UNKNOWN: u8 = 3;
+
+/// Runs one command.
+pub(crate) fn main(overrides: &Overrides, command: Command) -> ExitCode {
+    let config = match config::load(overrides) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("fabricpulse: {error}");
+            return ExitCode::from(BAD_CONFIG);
+        }
+    };
+    let done = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("the runtime")
+        .and_then(|runtime| runtime.block_on(run(&config, command)));
+    done.unwrap_or_else(|error| {
+        eprintln!("fabricpulse: {error:#}");
+        ExitCode::from(UNKNOWN)
+    })
+}
+
+async fn run(config: &Config, command: Command) -> anyhow::Result<ExitCode> {
+    let socket = &config.web.socket;
+    let client = Client::new(socket, ANSWER);
+    match command {
+        Command::List { json } => list::main(config, json).await,
+        Command::Check { format, max_age } => Ok(check(&client, format, max_age).await),
+        Command::Probe { test, target, peer, json } => {
+            anyhow::ensure!(
+                peer.is_none(),
+                "there is no peer {:?}: no peers are configured",
+                peer.unwrap_or_default()
+            );
+            probe(config, &test, target.as_deref(), json).await
+        }
+        Command::Hold { length, reason } => {
+            let seconds = format!("{}s", length.as_secs());
+            post(&client, "/api/v1/hold", &json!({ "for": seconds, "reason": reason })).await
+        }
+        Command::Release => post(&client, "/api/v1/release", &json!({})).await,
+        Command::Accept => post(&client, "/api/v1/inventory/accept", &json!({})).await,
+    }
+}
+
+async fn check(client: &Client, format: CheckFormat, max_age: Option<Duration>) -> ExitCode {
+    let seen = match client.get("/api/v1/status").await {
+        Ok((status, text)) if status.is_success() => serde_json::from_str::<Seen>(&text)
+            .map_err(|error| format!("the agent's answer is not understood: {error}")),
+        Ok((status, text)) => Err(format!("the agent answers {status}: {}", text.trim())),
+        Err(error) => Err(error.to_string()),
+    };
+    let seen = seen.as_ref().map_err(String::as_str);
+    let (text, code) = check::check(seen, format, max_age.map(|age| age.as_secs_f64()), epoch_seconds());
+    print(&text);
+    ExitCode::from(code)
+}
+
+/// Asks the agent for a run; without one, a passive probe is run here.
+async fn probe(config: &Config, test: &str, target: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
+    let client = Client::new(&config.web.socket, RUN);
+    let asked = if json {
+        run_as_json(&client, test, target).await
+    } else {
+        run_as_text(&client, test, target).await
+    };
+    match asked {
+        Ok((status, text)) => {
+            print(text.trim_end());
+            Ok(if status.is_success() { ExitCode::SUCCESS } else { ExitCode::from(UNKNOWN) })
+        }
+        Err(error) if error.away() => {
+            eprintln!("fabricpulse: {error}; running it here");
+            offline::main(config, test, target, json).await
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+type Answer = Result<(StatusCode, String), ClientError>;
+
+async fn run_as_text(client: &Client, test: &str, target: Option<&str>) -> Answer {
+    let target = target.map_or(String::new(), |target| format!("&target={}", escape(target)));
+    client.get(&format!("/probe?test={}&debug=true{target}", escape(test))).await
+}
+
+/// Starts the run and asks for it until it has ended.
+async fn run_as_json(client: &Client, test: &str, target: Option<&str>) -> Answer {
+    let (status, text) = client.post("/api/v1/runs", &json!({ "test": test, "target": target })).await?;
+    let started: Option<Started> = serde_json::from_str(&text).ok();
+    let Some(started) = started.filter(|_| status == StatusCode::ACCEPTED) else { return Ok((status, text)) };
+    loop {
+        let (status, text) = client.get(&started.location).await?;
+        let waiting = serde_json::from_str::<State>(&text).is_ok_and(|answer| answer.state == "waiting");
+        if !waiting {
+            return Ok((status, text));
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+#[derive(Deserialize)]
+struct Started {
+    location: String,
+}
+
+#[derive(Deserialize)]
+struct State {
+    state: String,
+}
+
+async fn post(client: &Client, path: &str, body: &serde_json::Value) -> anyhow::Result<ExitCode> {
+    let (status, text) = client.post(path, body).await?;
+    print(text.trim_end());
+    Ok(if status.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A value for a query: everything but letters, digits and a few marks as `%xx`.
+fn escape(text: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b':' => char::from(byte).to_string(),
+        _ => format!("%{byte:02x}"),
+    };
+    text.bytes().map(byte).collect()
+}
+
+/// Prints for people and pipes; a closed pipe is no error.
+#[expect(clippy::print_stdout, reason = "this is what the commands are for")]
+pub(super) fn print(text: &str) {
+    println!("{text}");
+}

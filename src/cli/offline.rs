@@ -1,0 +1,78 @@
+//! A passive probe without an agent: the same plan, child, parser and judge, once.
+
+use std::process::ExitCode;
+
+use probes::{Context, Cost, Memory, Scope, Target, Verdict};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::client::print;
+use crate::{
+    config::Config,
+    inventory, judge, lane,
+    run::Report,
+    runner::{self, Stop},
+};
+
+pub(super) async fn main(
+    config: &Config,
+    test: &str,
+    target: Option<&str>,
+    as_json: bool,
+) -> anyhow::Result<ExitCode> {
+    let known = || probes::PROBES.iter().map(|probe| probe.name()).collect::<Vec<_>>().join(", ");
+    let probe = probes::find(test)
+        .ok_or_else(|| anyhow::anyhow!("there is no test {test:?}; known are {}", known()))?;
+    let stop = Stop { shutdown: CancellationToken::new(), caller: None };
+    let (inventory, _) = inventory::list(config, &stop).await?;
+    let mut targets: Vec<Target> = probe.targets(&inventory, &config.settings);
+    if let Some(target) = target {
+        let known = targets.iter().map(Target::id).collect::<Vec<_>>().join(", ");
+        targets.retain(|known| known.id() == target);
+        anyhow::ensure!(!targets.is_empty(), "{test} has no target {target:?}; known are {known}");
+    }
+    anyhow::ensure!(!targets.is_empty(), "{test}: nothing on this node that it measures");
+    anyhow::ensure!(probe.scope() == Scope::AllTargets || targets.len() == 1, "{test} needs a --target");
+    anyhow::ensure!(
+        probe.cost(&config.settings, &targets[0]) == Cost::Passive,
+        "{test} uses the device, so it runs only through an agent, which knows whether a job is on it"
+    );
+    let timeout = lane::timing(config, probe.name(), targets.first())
+        .map_or(std::time::Duration::ZERO, |timing| timing.timeout);
+    let ctx = Context { targets: &targets, inventory: &inventory, settings: &config.settings, timeout };
+    let plan = probe.plan(&ctx).map_err(|why| anyhow::anyhow!("{test}: {}", why.0))?;
+    let mut outputs = Vec::new();
+    for step in &plan.steps {
+        let (result, evidence) = runner::run(step, &stop).await;
+        outputs.push(result.map_err(|failure| anyhow::anyhow!("{failure}: {}", evidence.stderr.trim()))?);
+    }
+    let reports = judge::completed(&targets, probe.parse(&ctx, &outputs, &mut Memory::default())?);
+    let worst = Verdict::worst(reports.iter().map(|report| report.verdict));
+    if as_json {
+        let reports: Vec<_> = reports.iter().map(object).collect();
+        print(&json!({ "probe": test, "verdict": worst, "reports": reports }).to_string());
+    } else {
+        reports.iter().for_each(|report| print(words(report).trim_end()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn object(report: &Report) -> serde_json::Value {
+    json!({ "target": report.target.id(), "verdict": report.verdict, "reason": report.reason, "findings": report.findings })
+}
+
+fn words(report: &Report) -> String {
+    let mut out = format!("{}: {}: {}\n", report.target, report.verdict, report.reason);
+    for finding in report.findings.iter().filter(|finding| finding.verdict != Some(Verdict::Pass)) {
+        let verdict = finding.verdict.map_or("not applicable", Verdict::word);
+        out.push_str(&format!("  {} {}: {verdict}: {}\n", finding.part, finding.check, finding.found));
+        for (name, text) in
+            [("expected", &finding.expected), ("why", &finding.why), ("try", &finding.command)]
+        {
+            if !text.is_empty() {
+                out.push_str(&format!("    {name}: {text}\n"));
+            }
+        }
+    }
+    out
+}
