@@ -51,7 +51,9 @@ impl Agent {
         );
         fs::write(machine.shared("config.toml"), config).expect("the share can be written");
         machine.sh(
-            "cp /lab/fabricpulse /lab/config.toml /tmp/\n\
+            ". /lib.sh; modprobe e1000e; nic2=$(netdev_of 0000:01:00.0)\n\
+             ip addr add 10.0.2.15/24 dev $nic2; ip link set $nic2 up\n\
+             cp /lab/fabricpulse /lab/config.toml /tmp/\n\
              /tmp/fabricpulse --config.file /tmp/config.toml --config.check\n\
              cd /tmp\n\
              /tmp/fabricpulse --config.file /tmp/config.toml --web.listen-address 0.0.0.0:10950 >/lab/agent.log 2>&1 &",

@@ -42,7 +42,6 @@ pub(crate) fn run() {
     println!("seed {seed}; LAB_SEED=N takes another");
     let started = Instant::now();
     let mut machine = Machine::boot();
-    machine.sh("modprobe e1000e");
     machine.find_registers();
     disguise_gpus(&mut machine);
     let mut agent = Agent::start(machine, CONFIG);

@@ -23,7 +23,7 @@ const WITHIN: Duration = Duration::from_secs(4);
 
 pub(crate) fn run() {
     let mut machine = Machine::boot();
-    machine.sh(". /lib.sh; rxe_mod; modprobe e1000e\n\
+    machine.sh(". /lib.sh; rxe_mod\n\
          nic0=$(netdev_of 0000:23:00.0); nic1=$(netdev_of 0000:41:00.0)\n\
          rxe_join $nic0 $nic1\n\
          ib_device rxe0 0000:23:00.0; ib_device rxe1 0000:41:00.0");
