@@ -19,7 +19,7 @@ interval = "2s"
 "#;
 
 /// An interval, and a run on an emulated processor.
-const WITHIN: Duration = Duration::from_secs(4);
+const WITHIN: Duration = Duration::from_secs(6);
 
 pub(crate) fn run() {
     let mut machine = Machine::boot();
