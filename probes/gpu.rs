@@ -9,15 +9,22 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use self::throttle::Throttle;
+use self::{
+    metrics::{
+        BUSY, DEVICE, ERRORS, HIVE_MEMBERS, MEMORY_TOTAL, MEMORY_USED, METRICS, POWER, REPLAYS, TEMPERATURE,
+        THROTTLED,
+    },
+    throttle::Throttle,
+};
 use crate::{
-    Context, Cost, Finding, Inventory, Memory, MetricKind, MetricSpec, Output, ParseError, Plan, Probe,
-    Reading, Settings, Target, Unsupported, Verdict,
+    Context, Cost, Finding, Inventory, Memory, MetricSpec, Output, ParseError, Plan, Probe, Reading,
+    Settings, Target, Unsupported, Verdict,
     lines::{self, Problem},
     passive,
     plan::only,
 };
 
+mod metrics;
 pub mod throttle;
 
 /// What the worker reads of one GPU.
@@ -87,90 +94,6 @@ pub struct GpuState;
 const THROTTLED_SHARE: f64 = 0.01;
 
 const AMD: u16 = 0x1002;
-
-static MEMORY_TOTAL: MetricSpec = MetricSpec {
-    name: "gpu_memory_total_bytes",
-    help: "Device memory, in bytes.",
-    unit: "bytes",
-    kind: MetricKind::Gauge,
-    labels: &["gpu"],
-};
-static MEMORY_USED: MetricSpec = MetricSpec {
-    name: "gpu_memory_used_bytes",
-    help: "Device memory in use, in bytes.",
-    unit: "bytes",
-    kind: MetricKind::Gauge,
-    labels: &["gpu"],
-};
-static BUSY: MetricSpec = MetricSpec {
-    name: "gpu_busy_ratio",
-    help: "How busy the GPU says it is, from 0 to 1.",
-    unit: "ratio",
-    kind: MetricKind::Gauge,
-    labels: &["gpu"],
-};
-static ERRORS: MetricSpec = MetricSpec {
-    name: "gpu_errors",
-    help: "Errors of memory and logic that the GPU counts, of all its blocks, by kind: correctable, uncorrectable.",
-    unit: "",
-    kind: MetricKind::Counter,
-    labels: &["gpu", "kind"],
-};
-static REPLAYS: MetricSpec = MetricSpec {
-    name: "gpu_pcie_replays",
-    help: "PCIe packets that the GPU had to send again.",
-    unit: "",
-    kind: MetricKind::Counter,
-    labels: &["gpu"],
-};
-static HIVE_MEMBERS: MetricSpec = MetricSpec {
-    name: "gpu_hive_members",
-    help: "GPUs in the hive of directly linked GPUs that this one belongs to.",
-    unit: "",
-    kind: MetricKind::Gauge,
-    labels: &["gpu"],
-};
-static THROTTLED: MetricSpec = MetricSpec {
-    name: "gpu_throttled_ratio",
-    help: "Part of the time within probe.gpu.error_window for which a reason (power, thermal, prochot) held the clocks back, from 0 to 1.",
-    unit: "ratio",
-    kind: MetricKind::Gauge,
-    labels: &["gpu", "reason"],
-};
-static TEMPERATURE: MetricSpec = MetricSpec {
-    name: "gpu_temperature_celsius",
-    help: "Temperature of the hottest place of the chip, in degrees Celsius.",
-    unit: "celsius",
-    kind: MetricKind::Gauge,
-    labels: &["gpu"],
-};
-static POWER: MetricSpec = MetricSpec {
-    name: "gpu_power_watts",
-    help: "Power that the GPU draws, in watts.",
-    unit: "watts",
-    kind: MetricKind::Gauge,
-    labels: &["gpu"],
-};
-static DEVICE: MetricSpec = MetricSpec {
-    name: "gpu_device",
-    help: "What the GPU is.",
-    unit: "",
-    kind: MetricKind::Info,
-    labels: &["gpu", "model", "vendor", "driver", "driver_version", "firmware"],
-};
-
-static METRICS: &[&MetricSpec] = &[
-    &MEMORY_TOTAL,
-    &MEMORY_USED,
-    &BUSY,
-    &ERRORS,
-    &REPLAYS,
-    &HIVE_MEMBERS,
-    &THROTTLED,
-    &TEMPERATURE,
-    &POWER,
-    &DEVICE,
-];
 
 impl Probe for GpuState {
     fn name(&self) -> &'static str {

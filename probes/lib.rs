@@ -11,6 +11,7 @@ use std::fmt;
 
 pub mod config_space;
 pub mod counters;
+pub mod distance;
 mod exec;
 pub mod gpu;
 pub mod inventory;

@@ -35,17 +35,24 @@ pub struct Dump {
     pub recognised: bool,
 }
 
+/// As many functions as a PCI domain can have; a longer list is not a machine's, and is cut here.
+const DEVICES: usize = 65_536;
+
 /// What `lspci -v` prints of any device; enough to know its text by.
 const TEXT_SIGNS: [&str; 6] =
     ["Capabilities: ", "Control: I/O", "Subsystem: ", "Flags: ", "LnkCap:", "Kernel driver in use: "];
 
 /// Reads a dump from its lines.
-pub fn read<'a>(lines: impl Iterator<Item = &'a str>) -> Dump {
+pub fn read(lines: impl Iterator<Item = impl AsRef<str>>) -> Dump {
     let mut dump = Dump::default();
     let mut names = std::collections::HashSet::new();
     let (mut last, mut after_bytes) = (Last::Other, false);
     for line in lines {
-        last = match classify(line) {
+        last = match classify(line.as_ref()) {
+            Row::Device { .. } if dump.devices.len() == DEVICES => {
+                dump.cut = true;
+                return dump;
+            }
             Row::Device { bdf, rest } => {
                 if dump.runs == 0 || !names.insert(bdf.clone()) {
                     names.clear();
@@ -107,7 +114,7 @@ enum Row<'a> {
 impl Device {
     /// No device answers at this address.
     pub fn unreachable(&self) -> bool {
-        self.dead || (!self.bytes.is_empty() && self.bytes.iter().all(|byte| *byte == 0xff))
+        self.dead || crate::config_space::decode(&self.bytes) == Err(crate::config_space::Unreadable::AllOnes)
     }
 
     /// Its bytes are as many as one of lspci's options prints.

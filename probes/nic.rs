@@ -11,11 +11,15 @@ use serde::{Deserialize, Serialize};
 
 use self::{
     count::Meaning,
+    metrics::{
+        CONGESTION, DEVICE, DISCARDS, ERRORS, GIDS, LINK_DOWNED, METRICS, MTU, PHYSICAL_STATE, PORT_UP, RATE,
+        RECEIVED, TRANSMITTED, WIDTH,
+    },
     port::{Known, Rate, State},
 };
 use crate::{
-    Context, Cost, Finding, Inventory, Memory, MetricKind, MetricSpec, Output, ParseError, Plan, Probe,
-    Reading, Settings, Target, Unsupported, Verdict,
+    Context, Cost, Finding, Inventory, Memory, MetricSpec, Output, ParseError, Plan, Probe, Reading,
+    Settings, Target, Unsupported, Verdict,
     counters::saturated,
     lines::{self, Problem},
     passive,
@@ -23,6 +27,7 @@ use crate::{
 };
 
 pub mod count;
+mod metrics;
 pub mod port;
 
 /// What the worker reads of one RDMA device. Texts are as the kernel shows them.
@@ -79,114 +84,6 @@ pub struct Netdev {
 /// The probe.
 #[derive(Debug)]
 pub struct Nic;
-
-static PORT_UP: MetricSpec = MetricSpec {
-    name: "nic_port_up",
-    help: "Whether the port is ACTIVE and carries data: 1, or 0.",
-    unit: "",
-    kind: MetricKind::Gauge,
-    labels: &["device", "port"],
-};
-static PHYSICAL_STATE: MetricSpec = MetricSpec {
-    name: "nic_port_physical_state",
-    help: "Physical state by InfiniBand's numbers: 2 polling, 3 disabled, 5 link up, 6 recovering from errors.",
-    unit: "",
-    kind: MetricKind::Gauge,
-    labels: &["device", "port"],
-};
-static RATE: MetricSpec = MetricSpec {
-    name: "nic_rate_bytes_per_second",
-    help: "Data rate of the link as negotiated, in bytes per second; absent while the port is down.",
-    unit: "bytes_per_second",
-    kind: MetricKind::Gauge,
-    labels: &["device", "port"],
-};
-static WIDTH: MetricSpec = MetricSpec {
-    name: "nic_width_lanes",
-    help: "Lanes of an InfiniBand link as negotiated; absent while the port is down.",
-    unit: "lanes",
-    kind: MetricKind::Gauge,
-    labels: &["device", "port"],
-};
-static MTU: MetricSpec = MetricSpec {
-    name: "nic_mtu_bytes",
-    help: "MTU of the Ethernet interface under a RoCE port, in bytes.",
-    unit: "bytes",
-    kind: MetricKind::Gauge,
-    labels: &["device", "port"],
-};
-static GIDS: MetricSpec = MetricSpec {
-    name: "nic_gids",
-    help: "Addresses (GIDs) that the port has.",
-    unit: "",
-    kind: MetricKind::Gauge,
-    labels: &["device", "port"],
-};
-static LINK_DOWNED: MetricSpec = MetricSpec {
-    name: "nic_link_downed",
-    help: "Losses of the link.",
-    unit: "",
-    kind: MetricKind::Counter,
-    labels: &["device", "port"],
-};
-static ERRORS: MetricSpec = MetricSpec {
-    name: "nic_errors",
-    help: "Errors that the adapter counts, by kind.",
-    unit: "",
-    kind: MetricKind::Counter,
-    labels: &["device", "port", "kind"],
-};
-static DISCARDS: MetricSpec = MetricSpec {
-    name: "nic_discards",
-    help: "Packets dropped for want of room or of a receiver, by kind.",
-    unit: "",
-    kind: MetricKind::Counter,
-    labels: &["device", "port", "kind"],
-};
-static CONGESTION: MetricSpec = MetricSpec {
-    name: "nic_congestion",
-    help: "Marks of congestion, by kind: packets, except transmit_wait, which counts ticks of the adapter's clock.",
-    unit: "",
-    kind: MetricKind::Counter,
-    labels: &["device", "port", "kind"],
-};
-static RECEIVED: MetricSpec = MetricSpec {
-    name: "nic_received_bytes",
-    help: "Data received, in bytes.",
-    unit: "bytes",
-    kind: MetricKind::Counter,
-    labels: &["device", "port"],
-};
-static TRANSMITTED: MetricSpec = MetricSpec {
-    name: "nic_transmitted_bytes",
-    help: "Data transmitted, in bytes.",
-    unit: "bytes",
-    kind: MetricKind::Counter,
-    labels: &["device", "port"],
-};
-static DEVICE: MetricSpec = MetricSpec {
-    name: "nic_device",
-    help: "What the RDMA device is.",
-    unit: "",
-    kind: MetricKind::Info,
-    labels: &["device", "pci", "driver", "firmware", "board", "link_layer", "netdev", "node_type"],
-};
-
-static METRICS: &[&MetricSpec] = &[
-    &PORT_UP,
-    &PHYSICAL_STATE,
-    &RATE,
-    &WIDTH,
-    &MTU,
-    &GIDS,
-    &LINK_DOWNED,
-    &ERRORS,
-    &DISCARDS,
-    &CONGESTION,
-    &RECEIVED,
-    &TRANSMITTED,
-    &DEVICE,
-];
 
 impl Probe for Nic {
     fn name(&self) -> &'static str {
@@ -485,8 +382,10 @@ impl Node<'_> {
                 "the first reading; growth is known from the next one on",
             )
         } else {
-            let found =
-                format!("{judged} counters, no more growth than expected in {}", passive::span(watched));
+            let found = format!(
+                "counters of faults: {judged}, none grew more than expected in {}",
+                passive::span(watched)
+            );
             let expected = format!(
                 "fewer than {} link losses, at most {} errors of a kind",
                 settings.flaps, settings.errors

@@ -3,6 +3,8 @@
 //! The common part: what is done to any text before a format reads it, and the keys that every
 //! object has. A format adds its own facts and rows.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 pub mod pcie;
@@ -171,8 +173,15 @@ fn sentence(class: Class, text: &str) -> String {
 
 /// The lines of a text without colours, NULs and `mpirun --tag-output` tags; those that no tool
 /// prints for their length are skipped.
-pub fn clean_lines(text: &str) -> impl Iterator<Item = String> + '_ {
-    text.split('\n').filter(|line| line.len() <= LINE_BYTES).map(|line| untagged(&plain(line)).to_string())
+pub fn clean_lines(text: &str) -> impl Iterator<Item = Cow<'_, str>> {
+    let short = text.split('\n').filter(|line| line.len() <= LINE_BYTES);
+    short.map(|line| {
+        if line.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') {
+            Cow::Owned(untagged(&plain(line)).to_string())
+        } else {
+            Cow::Borrowed(untagged(line))
+        }
+    })
 }
 
 /// A line without ANSI sequences and control characters other than tabs.

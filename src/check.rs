@@ -220,7 +220,8 @@ mod tests {
     fn each_asker_gets_the_exit_code_of_its_own_manners() {
         use CheckFormat::{Json, Nagios, Npd, Slurm};
         let young = Some(30.0);
-        let table: [(&[(&str, Option<f64>)], Option<f64>, [u8; 4]); 12] = [
+        type Row<'a> = (&'a [(&'a str, Option<f64>)], Option<f64>, [u8; 4]);
+        let table: [Row; 12] = [
             // lanes, max_age, [nagios, npd, slurm, json]
             (&[("pass", young), ("pass", young)], None, [0, 0, 0, 0]),
             (&[("pass", young), ("degraded", young)], None, [1, 1, 0, 1]),

@@ -208,7 +208,8 @@ struct Shared<H> {
 
 impl Servers {
     /// The TCP addresses, with the ports that the kernel chose where 0 was asked for.
-    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+    #[cfg(test)]
+    fn addresses(&self) -> Vec<SocketAddr> {
         self.tcp.iter().filter_map(|listener| listener.local_addr().ok()).collect()
     }
 

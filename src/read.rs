@@ -106,3 +106,47 @@ fn expectation(text: &str) -> Result<Expectation, String> {
     });
     parsed.ok_or_else(|| format!("{text:?} is not a number with its unit, such as 400Gb/s, 50GB/s or 2.5us"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_expectation_is_a_number_with_its_unit() {
+        let table = [
+            ("400Gb/s", Some(Expectation::Bandwidth(400e9))),
+            ("50GB/s", Some(Expectation::Bandwidth(400e9))),
+            ("2.5us", Some(Expectation::Latency(2.5e-6))),
+            ("400", None),
+            ("Gb/s", None),
+            ("-1Gb/s", None),
+            ("nanus", None),
+            ("400 mph", None),
+        ];
+        for (text, want) in table {
+            match (expectation(text), want) {
+                (Ok(Expectation::Bandwidth(got)), Some(Expectation::Bandwidth(want)))
+                | (Ok(Expectation::Latency(got)), Some(Expectation::Latency(want))) => {
+                    assert!((got / want - 1.0).abs() < 1e-9, "{text}: {got}");
+                }
+                (got, want) => assert!(got.is_err() && want.is_none(), "{text}: {got:?} {want:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_to_its_limit_and_a_folder_not_at_all() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name).display().to_string();
+        std::fs::write(path("odd"), b"a\xffb").unwrap();
+        let odd = input(&path("odd")).unwrap();
+        assert_eq!((odd.name.as_str(), odd.text.as_str(), odd.truncated), ("odd", "a\u{fffd}b", false));
+        for (size, truncated) in [(FILE_BYTES, false), (FILE_BYTES + 1, true)] {
+            std::fs::write(path("large"), vec![b'x'; size]).unwrap();
+            let large = input(&path("large")).unwrap();
+            assert_eq!((large.text.len(), large.truncated), (FILE_BYTES, truncated));
+        }
+        assert!(input(&path("")).is_err());
+        assert!(input(&path("missing")).is_err());
+    }
+}

@@ -31,16 +31,19 @@ pub(crate) struct Wrong {
     pub(crate) what: String,
 }
 
+/// The server's configuration and the files that it came from.
+#[derive(Debug)]
+pub(crate) struct Built {
+    pub(crate) server: Arc<ServerConfig>,
+    pub(crate) files: Vec<PathBuf>,
+}
+
 fn wrong(key: &'static str, what: impl Into<String>) -> Wrong {
     Wrong { key, what: what.into() }
 }
 
-/// Builds the server's configuration, and lists the files that it came from; none if the section
-/// is empty, which is plain HTTP. Relative paths are taken from `directory`.
-pub(crate) fn server(
-    section: &RawTls,
-    directory: &Path,
-) -> Result<Option<(Arc<ServerConfig>, Vec<PathBuf>)>, Wrong> {
+/// Builds the server's configuration; none if the section is empty, which is plain HTTP. Relative paths are taken from `directory`.
+pub(crate) fn server(section: &RawTls, directory: &Path) -> Result<Option<Built>, Wrong> {
     let named = |path: &Option<PathBuf>| {
         path.as_ref().filter(|path| !path.as_os_str().is_empty()).map(|path| directory.join(path))
     };
@@ -73,7 +76,8 @@ pub(crate) fn server(
         .with_single_cert(chain, secret)
         .map_err(|error| wrong("key_file", format!("{} with {}: {error}", key.display(), cert.display())))?;
     server.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Some((Arc::new(server), [Some(cert), Some(key), ca].into_iter().flatten().collect())))
+    let files = [Some(cert), Some(key), ca].into_iter().flatten().collect();
+    Ok(Some(Built { server: Arc::new(server), files }))
 }
 
 fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, Wrong> {

@@ -106,16 +106,15 @@ impl WebConfig {
         let raw = parse(path, &text)?;
         let directory = path.parent().unwrap_or(Path::new(""));
         let mut files = vec![path.to_path_buf()];
-        let tls = match &raw.tls_server_config {
-            Some(section) => {
-                let (server, named) = tls::server(section, directory)
-                    .map_err(|wrong| value(&format!("tls_server_config.{}", wrong.key), wrong.what))?
-                    .unzip();
-                files.extend(named.unwrap_or_default());
-                server
+        let mut tls = None;
+        if let Some(section) = &raw.tls_server_config {
+            let built = tls::server(section, directory)
+                .map_err(|wrong| value(&format!("tls_server_config.{}", wrong.key), wrong.what))?;
+            if let Some(built) = built {
+                files.extend(built.files);
+                tls = Some(built.server);
             }
-            None => None,
-        };
+        }
         let mut users = BTreeMap::new();
         for (name, hash) in raw.basic_auth_users.unwrap_or_default() {
             let hash = hash.unwrap_or_default();

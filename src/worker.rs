@@ -28,7 +28,11 @@ mod nic;
 mod node;
 pub(crate) mod pcid;
 mod pcie;
+#[cfg(test)]
+mod recorded;
 
+#[cfg(test)]
+mod healthy;
 #[cfg(test)]
 #[path = "../tests/tree.rs"]
 mod tree;

@@ -260,7 +260,14 @@ impl Node<'_> {
             return Ok(skip(CHECK, "no GPU"));
         }
         let bars = self.host.bars.as_ref().ok_or(Lacks("bars"))?;
-        Ok(bars.iter().map(Node::judge_bar).collect())
+        let unseen = self.inventory.gpus.iter().map(|gpu| gpu.function.pci.as_str());
+        let unseen = unseen.filter(|pci| bars.iter().all(|bar| bar.pci != *pci)).map(|pci| {
+            let found = "its folder in /sys has no `resource`";
+            Finding::new(CHECK, pci, Verdict::Unknown, found, "a memory window")
+                .because("what can't be read can't be judged")
+                .try_command(format!("lspci -vv -s {pci}"))
+        });
+        Ok(bars.iter().map(Node::judge_bar).chain(unseen).collect())
     }
 
     fn judge_bar(bar: &Bar) -> Finding {
@@ -405,7 +412,8 @@ impl Node<'_> {
         })
     }
 
-    /// Rules can't be read without privilege, so this is a pass only where no filter is loaded.
+    /// Rules can't be read without privilege, so this is a pass only where no filter is loaded, which
+    /// distributions do by module.
     fn firewall(&self) -> Checked {
         const CHECK: &str = "firewall";
         if !self.has_nic() {
@@ -416,7 +424,11 @@ impl Node<'_> {
         let filters: Vec<&str> =
             filters.filter(|name| modules.loaded.iter().any(|module| module == name)).collect();
         Ok(if filters.is_empty() {
-            pass(CHECK, "no packet filter is loaded", "none between the nodes of a job")
+            pass(
+                CHECK,
+                "neither nf_tables nor ip_tables is loaded as a module",
+                "none between the nodes of a job",
+            )
         } else {
             let loaded = filters.join(", ");
             skip(

@@ -57,8 +57,10 @@ fn healthy() -> Vec<Fact> {
 
 /// The healthy node with one fact replaced.
 fn with(fact: Fact) -> Vec<Fact> {
-    let same = |other: &Fact| std::mem::discriminant(other) == std::mem::discriminant(&fact);
-    healthy().into_iter().map(|other| if same(&other) { fact.clone() } else { other }).collect()
+    let mut facts = healthy();
+    let kind = std::mem::discriminant(&fact);
+    *facts.iter_mut().find(|other| std::mem::discriminant(*other) == kind).unwrap() = fact;
+    facts
 }
 
 fn read_with(settings: &Settings, facts: &[Fact], problems: &[Problem], inventory: &Inventory) -> Reading {
@@ -183,6 +185,12 @@ fn what_does_not_fit_the_node_is_not_applicable() {
         None
     );
     assert_eq!(verdict(&with(Fact::Governors(BTreeMap::new())), &amd(), "cpu_governor"), None);
+}
+
+#[test]
+fn a_gpu_without_a_window_is_a_doubt() {
+    let finding = find(&read_with(&settings(), &with(Fact::Bars(Vec::new())), &[], &amd()), "large_bar");
+    assert_eq!((finding.verdict, finding.part.as_str()), (Some(Unknown), "0000:05:00.0"));
 }
 
 #[test]

@@ -125,11 +125,19 @@ impl<'a> Node<'a> {
             findings.push(self.speed(target, hop, &link, limit));
         }
         if findings.is_empty() {
-            findings.push(Finding::not_applicable(
-                "link_width",
-                lower,
-                format!("{lower} does not say what its link can do"),
-            ));
+            findings.push(match link.width {
+                Some(width) => Finding::new(
+                    "link_width",
+                    lower,
+                    Verdict::Unknown,
+                    format!("{} on {}", lanes(width), hop.words()),
+                    format!("what both ends can do, but {lower} does not say what it can"),
+                )
+                .try_command(show(lower)),
+                None => {
+                    Finding::not_applicable("link_width", lower, format!("{lower} says nothing of its link"))
+                }
+            });
         }
         findings
     }

@@ -10,7 +10,7 @@ use crate::{Inventory, Reading, config_space::Kind};
 
 /// Bridges whose error counts are exported, those with the most errors first. Without a bound a
 /// node with many switches would export more zeros than facts.
-const BRIDGES_WITH_ERRORS: usize = 6;
+const BRIDGES_WITH_ERRORS: usize = 4;
 
 pub(super) fn measure(node: &Node<'_>, readings: &mut [Reading]) {
     let mut told = BTreeSet::new();

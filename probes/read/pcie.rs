@@ -30,8 +30,7 @@ pub fn read(inputs: &[Input]) -> Report {
     let mut parts = Parts::default();
     let (mut runs, mut cut, mut recognised, mut hex) = (0, false, false, false);
     for (file, input) in inputs.iter().enumerate() {
-        let lines: Vec<String> = clean_lines(&input.text).collect();
-        let dump = lspci::read(lines.iter().map(String::as_str));
+        let dump = lspci::read(clean_lines(&input.text));
         runs = runs.max(dump.runs);
         cut |= dump.cut;
         recognised |= dump.recognised;
@@ -336,9 +335,11 @@ impl<'a> Findings<'a> {
                 && !part.is_virtual()
                 && let Some(most) = express.max_width
             {
-                match express.width {
-                    Some(width) => findings.links.push(link(part, express, width, most, &ports)),
-                    None => findings.silent.push(part),
+                if let Some(width) = express.width {
+                    findings.links.push(link(part, express, width, most, &ports));
+                }
+                if express.width.is_none() || (express.speed.is_none() && express.max_speed.is_some()) {
+                    findings.silent.push(part);
                 }
             }
         }
@@ -398,7 +399,7 @@ impl<'a> Findings<'a> {
             return (
                 Class::Unknown,
                 format!(
-                    "{}{others} shows no link width: its link is down, or a virtual machine hides it; look at it on the \
+                    "{}{others} shows no link width or speed: its link is down, or a virtual machine hides it; look at it on the \
                      host",
                     first.bdf()
                 ),
@@ -424,9 +425,11 @@ impl<'a> Findings<'a> {
             let others: Vec<&str> = self.redirecting.iter().skip(1).take(3).map(|part| part.bdf()).collect();
             let list = if others.is_empty() { String::new() } else { format!(", {}", others.join(", ")) };
             words.push(format!(
-                "bridge {}{list}{} redirects peer-to-peer ({})",
+                "{} {}{list}{} {} peer-to-peer ({})",
+                if self.redirecting.len() == 1 { "bridge" } else { "bridges" },
                 first.bdf(),
                 more(self.redirecting.len() - 1 - others.len(), "more"),
+                if self.redirecting.len() == 1 { "redirects" } else { "redirect" },
                 bits.unwrap_or_default().join(" ")
             ));
         }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use probes::{Context, Inventory, Probe, Scope, Target, inventory::Function};
+use probes::{Context, Inventory, Probe, Scope, Target, distance, inventory::Function};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -85,7 +85,13 @@ fn parts(inventory: &Inventory) -> Vec<String> {
         format!("GPU    {}  {}", function(&gpu.function), gpu.model.as_deref().unwrap_or("unknown model"))
     };
     let nic = |nic: &probes::inventory::Nic| {
-        format!("NIC    {}  {} {}", function(&nic.function), nic.rdma.join(","), nic.netdevs.join(","))
+        let to = |gpu: &probes::inventory::Gpu| {
+            let distance = distance::between(inventory, &nic.function.pci, &gpu.function.pci)?;
+            Some((distance, gpu.function.pci.clone()))
+        };
+        let near = inventory.gpus.iter().filter_map(to).min();
+        let near = near.map_or(String::new(), |(distance, gpu)| format!("  nearest GPU {gpu} ({})", distance.word()));
+        format!("NIC    {}  {} {}{near}", function(&nic.function), nic.rdma.join(","), nic.netdevs.join(","))
     };
     let soft = inventory.rdma.iter().filter(|rdma| rdma.pci.is_none());
     let mut lines: Vec<String> =

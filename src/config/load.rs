@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use config::{Environment, File, FileFormat, Source as _};
+use config::{Environment, File, FileFormat};
 
 use super::{Config, LogFormat, check, raw::Raw};
 

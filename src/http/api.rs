@@ -20,7 +20,7 @@ use crate::{
         Body,
         auth::Caller,
         query,
-        route::{Site, json, json_error},
+        route::{Refusal, Site, json, json_error},
         status::{Value, find_run},
     },
     run::{Evidence, Outcome, Run},
@@ -217,17 +217,17 @@ struct HoldFor {
     reason: String,
 }
 
-fn body<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Response<Body>> {
+fn body<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refusal> {
     let mut reader = serde_json::Deserializer::from_slice(body);
     serde_path_to_error::deserialize(&mut reader)
-        .map_err(|error| json_error(StatusCode::BAD_REQUEST, &format!("the body: {error}")))
+        .map_err(|error| json_error(StatusCode::BAD_REQUEST, &format!("the body: {error}")).into())
 }
 
 /// `POST /api/v1/runs`: starts a run and answers at once.
 pub(crate) fn start(site: &Arc<Site>, text: &[u8]) -> Response<Body> {
     let wanted: Start = match body(text) {
         Ok(wanted) => wanted,
-        Err(refused) => return refused,
+        Err(refused) => return *refused,
     };
     if let Some(peer) = wanted.peer {
         return json_error(StatusCode::BAD_REQUEST, &unknown_peer(&peer));
@@ -263,7 +263,7 @@ pub(crate) fn unknown_peer(peer: &str) -> String {
 pub(crate) fn hold(agent: &Agent, by: &str, text: &[u8]) -> Response<Body> {
     let wanted: HoldFor = match body(text) {
         Ok(wanted) => wanted,
-        Err(refused) => return refused,
+        Err(refused) => return *refused,
     };
     match agent.place_hold(wanted.lasting, wanted.reason, by.to_string()) {
         Ok(hold) => json(

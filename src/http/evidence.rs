@@ -8,7 +8,7 @@ use crate::{
     http::{
         page::facts,
         status::Value,
-        style::{Esc, human, sign},
+        style::{Esc, count, human, sign},
     },
     run::Run,
 };
@@ -39,9 +39,9 @@ pub(crate) fn findings(out: &mut String, all: &[Finding]) {
     }
     let _ = write!(
         out,
-        "<details><summary>{} checks that passed or do not apply</summary><div class=\"scroll\"><table><thead><tr><th>check</th>\
+        "<details><summary>{}</summary><div class=\"scroll\"><table><thead><tr><th>check</th>\
          <th>part</th><th>verdict</th><th>found</th><th>expected</th></tr></thead><tbody>",
-        quiet.len()
+        count(quiet.len(), "check that passed or does not apply", "checks that passed or do not apply")
     );
     for good in quiet {
         let verdict = good.verdict.map_or("<span class=\"v d\">not applicable</span>".to_string(), sign);
@@ -64,8 +64,8 @@ pub(crate) fn values(out: &mut String, values: &[Value]) {
     }
     let _ = write!(
         out,
-        "<details><summary>{} values</summary><div class=\"scroll\"><table><tbody>",
-        values.len()
+        "<details><summary>{}</summary><div class=\"scroll\"><table><tbody>",
+        count(values.len(), "value", "values")
     );
     for value in values {
         let labels: Vec<_> = value.labels.iter().map(|(name, text)| format!("{name}={text}")).collect();

@@ -13,7 +13,7 @@ use crate::{
         query::encode,
         route::how_to_be_trusted,
         status::{LaneStatus, Snapshot, Status},
-        style::{Esc, ago, date, frame, glyph, human, sign},
+        style::{Esc, ago, count, date, frame, glyph, human, sign, span},
         tree,
     },
     run::Run,
@@ -67,10 +67,6 @@ fn crumbs(status: &Status, here: &str) -> String {
     )
 }
 
-fn count(number: usize, one: &str, many: &str) -> String {
-    if number == 1 { format!("one {one}") } else { format!("{number} {many}") }
-}
-
 /// The lanes of one verdict.
 fn of(status: &Status, verdict: Verdict) -> Vec<&LaneStatus> {
     status.lanes.iter().filter(|lane| lane.verdict == verdict).collect()
@@ -85,9 +81,6 @@ fn headline(out: &mut String, status: &Status) {
     let failed = parts(&of(status, Verdict::Fail));
     let degraded = parts(&of(status, Verdict::Degraded));
     let (passed, unknown) = (of(status, Verdict::Pass).len(), of(status, Verdict::Unknown).len());
-    let capital = |text: String| {
-        text.chars().take(1).flat_map(char::to_uppercase).chain(text.chars().skip(1)).collect()
-    };
     let (sign, title): (Verdict, String) = match (failed, degraded, passed, unknown) {
         (0, 0, 0, 0) => (Verdict::Unknown, "Nothing has been probed yet".to_string()),
         (0, 0, 0, _) => (Verdict::Unknown, "Nothing could be judged yet".to_string()),
@@ -97,19 +90,19 @@ fn headline(out: &mut String, status: &Status) {
             let verb = if degraded == 1 { "is" } else { "are" };
             (
                 Verdict::Degraded,
-                capital(format!("{} {verb} worse than it should be", count(degraded, "part", "parts"))),
+                capital(&format!("{} {verb} worse than it should be", count(degraded, "part", "parts"))),
             )
         }
         (failed, 0, _, _) => {
             let verb = if failed == 1 { "has" } else { "have" };
-            (Verdict::Fail, capital(format!("{} {verb} failed", count(failed, "part", "parts"))))
+            (Verdict::Fail, capital(&format!("{} {verb} failed", count(failed, "part", "parts"))))
         }
         (failed, degraded, _, _) => {
             let verb = if failed == 1 { "has" } else { "have" };
             let more = if degraded == 1 { "one is" } else { &format!("{degraded} are") };
             (
                 Verdict::Fail,
-                capital(format!("{} {verb} failed, {more} degraded", count(failed, "part", "parts"))),
+                capital(&format!("{} {verb} failed, {more} degraded", count(failed, "part", "parts"))),
             )
         }
     };
@@ -129,8 +122,13 @@ fn headline(out: &mut String, status: &Status) {
         sign.word(),
         glyph(sign),
         Esc(&title),
-        Esc(&capital(facts.join(", ")) as &String)
+        Esc(&capital(&facts.join(", ")))
     );
+}
+
+fn capital(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map(|first| first.to_uppercase().chain(characters).collect()).unwrap_or_default()
 }
 
 /// A fault: a lane, and the finding that made it one if there is one.
@@ -141,7 +139,7 @@ fn faults(status: &Status) -> Vec<(&LaneStatus, Option<&Finding>, Verdict)> {
         for finding in &lane.findings {
             match finding.verdict {
                 Some(verdict @ (Verdict::Fail | Verdict::Degraded)) => {
-                    faults.push((lane, Some(finding), verdict))
+                    faults.push((lane, Some(finding), verdict));
                 }
                 Some(Verdict::Pass | Verdict::Unknown) | None => {}
             }
@@ -172,14 +170,14 @@ fn cards(out: &mut String, status: &Status) {
         let _ = write!(
             out,
             "<li class=\"card {}\"><div class=\"t\">{}<b><a href=\"/part/{}\">{}</a></b><span>{}</span>\
-             <span class=\"d\">{}, since {}</span></div>",
+             <span class=\"d\">{}, for {}</span></div>",
             verdict.word(),
             sign(*verdict),
             encode(&lane.target),
             Esc(part),
             Esc(&check),
             lane.probe,
-            Esc(&ago(status.now, lane.since))
+            Esc(&span(status.now - lane.since))
         );
         match finding {
             Some(finding) => facts(out, finding),
@@ -251,7 +249,7 @@ fn others(out: &mut String, snapshot: &Snapshot) {
     if lanes.is_empty() {
         return;
     }
-    out.push_str("<h2>Node, and what is not on PCIe</h2><table><tbody>");
+    out.push_str("<h2>Node and other checks</h2><table><tbody>");
     for lane in lanes {
         let _ = write!(
             out,
@@ -357,7 +355,7 @@ pub(crate) fn part(snapshot: &Snapshot, name: &str) -> Option<String> {
 fn standing(out: &mut String, snapshot: &Snapshot, lane: &LaneStatus) {
     let now = snapshot.status.now;
     let _ = write!(out, "<h2>{}</h2><p>{} {}</p>", lane.probe, sign(lane.verdict), Esc(&lane.reason));
-    let mut times = vec![format!("so since {}", ago(now, lane.since))];
+    let mut times = vec![format!("so for {}", span(now - lane.since))];
     if lane.since <= 0.0 {
         times.clear();
     }
@@ -365,7 +363,7 @@ fn standing(out: &mut String, snapshot: &Snapshot, lane: &LaneStatus) {
         Some(at) => format!("last measured {}", ago(now, at)),
         None => "never measured".to_string(),
     });
-    times.push(format!("every {}", human("_seconds", lane.interval)));
+    times.push(format!("every {}", span(lane.interval)));
     if lane.running.is_some() {
         times.push("running now".to_string());
     }

@@ -156,7 +156,7 @@ fn snapshot(trusted: bool) -> Snapshot {
             hold: None,
             lanes,
         },
-        inventory: Arc::new(inventory()),
+        inventory: inventory(),
         runs: (1..=12)
             .rev()
             .map(|id| run(id, if id > 6 { Verdict::Degraded } else { Verdict::Pass }))

@@ -67,7 +67,7 @@ pub(crate) async fn answer(
         Cost::Passive => {}
         Cost::Light | Cost::Heavy => {
             if let Err(refused) = route::may_act(site, caller, headers) {
-                return refused;
+                return *refused;
             }
         }
     }
@@ -133,7 +133,7 @@ fn refused(reason: SkipReason, detail: &str, retry_after: Duration) -> Response<
 
 /// A finished run, for the caller who waited for it.
 struct Answer<'a> {
-    run: &'a Run,
+    run: &'a Arc<Run>,
     target: Option<&'a Target>,
     took: Duration,
     timeout: Duration,

@@ -1,62 +1,39 @@
 use probes::Measurement;
 
 use super::*;
-use crate::run::{CancelledBy, Evidence, Failure, Report, Trigger};
-
-static WIDTH: MetricSpec = MetricSpec {
-    name: "pcie_link_width_lanes",
-    help: "Lanes in use.",
-    unit: "lanes",
-    kind: MetricKind::Gauge,
-    labels: &["pci"],
+use crate::{
+    metrics::PREFIX,
+    run::{CancelledBy, Evidence, Failure, Report, Trigger},
 };
 
-static ERRORS: MetricSpec = MetricSpec {
-    name: "pcie_aer_errors",
-    help: "Errors, by \"severity\".",
-    unit: "",
-    kind: MetricKind::Counter,
-    labels: &["pci", "severity"],
-};
-
-static INFO: MetricSpec =
-    MetricSpec { name: "gpu", help: "A GPU.", unit: "", kind: MetricKind::Info, labels: &["gpu", "model"] };
-
-fn report(pci: &str, verdict: Verdict, width: f64) -> Report {
-    let measure = |metric, labels: &[&str], value| Measurement {
-        metric,
-        labels: labels.iter().map(|label| (*label).to_string()).collect(),
+fn report(device: &str, verdict: Verdict, up: f64) -> Report {
+    let measure = |name, value| Measurement {
+        metric: probes::find_metric(name).unwrap(),
+        labels: vec![device.to_string(), "1".to_string()],
         value,
     };
     Report {
-        target: Target::Pci(pci.to_string()),
+        target: Target::Rdma(device.to_string()),
         verdict,
         reason: "as it is".to_string(),
         findings: vec![
-            probes::Finding::new("link_width", pci, verdict, "x8", "x16, what both ends can do")
-                .because("half the bandwidth")
-                .try_command("lspci -vvv"),
+            probes::Finding::new("port_state", device, verdict, "INIT", "ACTIVE, as on every used port")
+                .because("nothing can be sent")
+                .try_command("rdma link show"),
         ],
-        measurements: vec![
-            measure(&WIDTH, &[pci], width),
-            measure(&ERRORS, &[pci, "fatal"], 2.0),
-            measure(&INFO, &[pci, "A \"B\"\\C\nD"], 1.0),
-        ],
+        measurements: vec![measure("nic_port_up", up), measure("nic_link_downed", 2.0)],
     }
 }
 
 fn run(outcome: Outcome) -> Run {
     Run {
         id: 7,
-        probe: "pcie",
+        probe: "nic",
         trigger: Trigger::OnDemand,
         started: 1.0,
         took: Duration::from_millis(20),
         outcome,
-        reports: vec![
-            report("0000:05:00.0", Verdict::Pass, 16.0),
-            report("0000:06:00.0", Verdict::Degraded, 8.0),
-        ],
+        reports: vec![report("mlx5_0", Verdict::Pass, 1.0), report("mlx5_1", Verdict::Degraded, 0.0)],
         evidence: vec![Evidence {
             argv: vec!["fabricpulse".to_string(), "worker".to_string()],
             exit: "exit 0".to_string(),
@@ -67,60 +44,37 @@ fn run(outcome: Outcome) -> Run {
     }
 }
 
-fn answer<'a>(run: &'a Run, target: Option<&'a Target>) -> Answer<'a> {
+fn answer<'a>(run: &'a Arc<Run>, target: Option<&'a Target>) -> Answer<'a> {
     Answer { run, target, took: Duration::from_millis(25), timeout: Duration::from_secs(10) }
 }
 
 #[test]
 fn families_stay_together_and_each_format_has_its_own_names() {
-    let run = run(Outcome::Completed);
+    let run = Arc::new(run(Outcome::Completed));
     let text = answer(&run, None).encode(Format::Text);
-    let expected = format!(
-        r#"# HELP probe_success 1 if the run completed and everything asked for passed; the verdicts say why not.
-# TYPE probe_success gauge
-probe_success 0
-# HELP probe_duration_seconds Seconds from the request to the answer.
-# TYPE probe_duration_seconds gauge
-probe_duration_seconds 0.025
-# HELP probe_timeout_seconds Seconds after which the run would have been ended.
-# TYPE probe_timeout_seconds gauge
-probe_timeout_seconds 10
-# HELP {p}_lane_verdict 0 pass, 1 degraded, 2 fail, 3 unknown.
-# TYPE {p}_lane_verdict gauge
-{p}_lane_verdict{{probe="pcie",target="0000:05:00.0"}} 0
-{p}_lane_verdict{{probe="pcie",target="0000:06:00.0"}} 1
-# HELP {p}_pcie_link_width_lanes Lanes in use.
-# TYPE {p}_pcie_link_width_lanes gauge
-{p}_pcie_link_width_lanes{{pci="0000:05:00.0"}} 16
-{p}_pcie_link_width_lanes{{pci="0000:06:00.0"}} 8
-# HELP {p}_pcie_aer_errors_total Errors, by "severity".
-# TYPE {p}_pcie_aer_errors_total counter
-{p}_pcie_aer_errors_total{{pci="0000:05:00.0",severity="fatal"}} 2
-{p}_pcie_aer_errors_total{{pci="0000:06:00.0",severity="fatal"}} 2
-# HELP {p}_gpu_info A GPU.
-# TYPE {p}_gpu_info gauge
-{p}_gpu_info{{gpu="0000:05:00.0",model="A \"B\"\\C\nD"}} 1
-{p}_gpu_info{{gpu="0000:06:00.0",model="A \"B\"\\C\nD"}} 1
-"#,
-        p = PREFIX
-    );
-    assert_eq!(text, expected);
-    let open = answer(&run, None).encode(Format::OpenMetrics);
-    for line in [
-        format!("# TYPE {PREFIX}_pcie_aer_errors counter\n{PREFIX}_pcie_aer_errors_total{{"),
-        format!("# TYPE {PREFIX}_gpu info\n{PREFIX}_gpu_info{{"),
-        format!("# UNIT {PREFIX}_pcie_link_width_lanes lanes\n"),
-        format!("# HELP {PREFIX}_pcie_aer_errors Errors, by \\\"severity\\\".\n"),
+    for words in [
+        "# TYPE probe_success gauge\nprobe_success 0",
+        "probe_duration_seconds 0.025\n",
+        "probe_timeout_seconds 10",
+        &format!("{PREFIX}_lane_verdict{{probe=\"nic\",target=\"mlx5_0\"}} 0"),
+        &format!("{PREFIX}_lane_verdict{{probe=\"nic\",target=\"mlx5_1\"}} 1"),
+        &format!(
+            "# TYPE {PREFIX}_nic_port_up gauge\n{PREFIX}_nic_port_up{{device=\"mlx5_0\",port=\"1\"}} 1.0\n\
+             {PREFIX}_nic_port_up{{device=\"mlx5_1\",port=\"1\"}} 0.0\n"
+        ),
+        &format!("{PREFIX}_nic_link_downed_total{{device=\"mlx5_0\",port=\"1\"}} 2"),
     ] {
-        assert!(open.contains(&line), "{line}");
+        assert!(text.contains(words), "{words:?} is missing in:\n{text}");
     }
-    assert!(open.ends_with("# EOF\n"));
+    let open = answer(&run, None).encode(Format::OpenMetrics);
+    assert!(open.contains(&format!("# TYPE {PREFIX}_nic_link_downed counter\n")), "{open}");
+    assert!(open.ends_with("# EOF\n"), "{open}");
 }
 
 #[test]
 fn promtool_finds_nothing_wrong_with_the_text() {
     use std::io::Write as _;
-    let text = answer(&run(Outcome::Completed), None).encode(Format::Text);
+    let text = answer(&Arc::new(run(Outcome::Completed)), None).encode(Format::Text);
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(text.as_bytes()).unwrap();
     std::io::Seek::rewind(&mut file).unwrap();
@@ -135,9 +89,9 @@ fn promtool_finds_nothing_wrong_with_the_text() {
 
 #[test]
 fn success_is_what_was_asked_for_and_nothing_else() {
-    let good = Target::Pci("0000:05:00.0".to_string());
-    let bad = Target::Pci("0000:06:00.0".to_string());
-    let gone = Target::Pci("0000:07:00.0".to_string());
+    let good = Target::Rdma("mlx5_0".to_string());
+    let bad = Target::Rdma("mlx5_1".to_string());
+    let gone = Target::Rdma("mlx5_2".to_string());
     let cancelled = || Outcome::Failed(Failure::Cancelled { by: CancelledBy::Caller });
     let table = [
         (Outcome::Completed, Some(&good), true),
@@ -148,11 +102,11 @@ fn success_is_what_was_asked_for_and_nothing_else() {
         (Outcome::Unreadable("x".to_string()), Some(&good), false),
     ];
     for (outcome, target, expected) in table {
-        let run = run(outcome);
+        let run = Arc::new(run(outcome));
         assert_eq!(answer(&run, target).success(), expected, "{} {target:?}", run.outcome);
     }
-    let text = answer(&run(Outcome::Completed), Some(&good)).encode(Format::Text);
-    assert!(text.contains("probe_success 1\n") && !text.contains("0000:06:00.0"), "{text}");
+    let text = answer(&Arc::new(run(Outcome::Completed)), Some(&good)).encode(Format::Text);
+    assert!(text.contains("probe_success 1") && !text.contains("mlx5_1"), "{text}");
 }
 
 #[test]
@@ -198,12 +152,12 @@ fn a_refusal_says_why_and_when_to_ask_again() {
 
 #[test]
 fn debug_shows_what_was_executed_what_was_expected_and_what_was_measured() {
-    let text = answer(&run(Outcome::Completed), None).debug();
+    let text = answer(&Arc::new(run(Outcome::Completed)), None).debug();
     for words in [
-        "run 7 of pcie, on demand: completed",
-        "0000:06:00.0: degraded: as it is",
-        "expected: x16, what both ends can do",
-        "command: lspci -vvv",
+        "run 7 of nic, on demand: completed",
+        "mlx5_1: degraded: as it is",
+        "expected: ACTIVE, as on every used port",
+        "command: rdma link show",
         "argv: [\"fabricpulse\", \"worker\"]",
         "exit: exit 0, after 0.019 s",
         "standard output:\n{}",

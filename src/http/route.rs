@@ -29,6 +29,9 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// A page loads nothing and runs nothing; its style is in it.
 const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+/// An answer that ends a request early. Boxed, since it is large and rare.
+pub(crate) type Refusal = Box<Response<Body>>;
+
 /// What the handlers share.
 #[derive(Debug)]
 pub(crate) struct Site {
@@ -86,10 +89,10 @@ where
             "POST",
             "/api/v1/runs" | "/api/v1/hold" | "/api/v1/release" | "/api/v1/inventory/accept" | "/-/reload",
         ) => match may_act(site, caller, headers) {
-            Err(refused) => refused,
+            Err(refused) => *refused,
             Ok(()) => match read(body).await {
                 Ok(body) => act(site, caller, path, body).await,
-                Err(refused) => refused,
+                Err(refused) => *refused,
             },
         },
         (_, place) => otherwise(place),
@@ -126,11 +129,13 @@ async fn act(site: &Arc<Site>, caller: &Caller, path: &str, body: Bytes) -> Resp
 }
 
 /// Whether the caller may start or change something.
-pub(crate) fn may_act(site: &Site, caller: &Caller, headers: &HeaderMap) -> Result<(), Response<Body>> {
+pub(crate) fn may_act(site: &Site, caller: &Caller, headers: &HeaderMap) -> Result<(), Refusal> {
     if auth::from_another_site(headers) {
-        return Err(words(StatusCode::FORBIDDEN, "a page of another site may not do this in your name"));
+        return Err(
+            words(StatusCode::FORBIDDEN, "a page of another site may not do this in your name").into()
+        );
     }
-    if caller.trusted() { Ok(()) } else { Err(forbidden(site, "this needs to know who you are")) }
+    if caller.trusted() { Ok(()) } else { Err(forbidden(site, "this needs to know who you are").into()) }
 }
 
 /// Says how to become somebody who may.
@@ -146,21 +151,21 @@ pub(crate) fn how_to_be_trusted(socket: &str) -> String {
     )
 }
 
-async fn read<B>(body: B) -> Result<Bytes, Response<Body>>
+async fn read<B>(body: B) -> Result<Bytes, Refusal>
 where
     B: hyper::body::Body<Data = Bytes> + Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, BODY_BYTES).collect()).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-            Err(words(StatusCode::PAYLOAD_TOO_LARGE, &format!("the body is larger than {BODY_BYTES} bytes")))
-        }
-        Ok(Err(error)) => {
-            Err(words(StatusCode::BAD_REQUEST, &format!("the body could not be read: {error}")))
-        }
-        Err(_) => Err(words(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),
-    }
+    let (status, what) =
+        match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, BODY_BYTES).collect()).await {
+            Ok(Ok(body)) => return Ok(body.to_bytes()),
+            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+                (StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {BODY_BYTES} bytes"))
+            }
+            Ok(Err(error)) => (StatusCode::BAD_REQUEST, format!("the body could not be read: {error}")),
+            Err(_) => (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time".to_string()),
+        };
+    Err(words(status, &what).into())
 }
 
 /// Nothing is there, or not for this method.
@@ -220,47 +225,5 @@ fn made(status: StatusCode, content_type: &'static str, text: String) -> Respons
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_wrong_method_is_told_the_right_one_and_a_wrong_path_where_to_look() {
-        let table = [
-            ("/metrics", 405, Some("GET, HEAD")),
-            ("/-/reload", 405, Some("POST")),
-            ("/api/v1/runs", 405, Some("GET, HEAD, POST")),
-            ("/api/v1/runs/7", 405, Some("GET, HEAD")),
-            ("/part/x", 405, Some("GET, HEAD")),
-            ("/metrics/", 404, None),
-            ("/favicon.ico", 404, None),
-        ];
-        for (path, status, allow) in table {
-            let response = otherwise(split(path).0);
-            let found = response.headers().get(ALLOW).map(|value| value.to_str().unwrap());
-            assert_eq!((response.status().as_u16(), found), (status, allow), "{path}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_body_that_is_too_large_or_never_comes_is_refused() {
-        let read_full = |size: usize| read(Body::from(vec![b'x'; size]));
-        assert_eq!(read_full(BODY_BYTES).await.unwrap().len(), BODY_BYTES);
-        assert_eq!(read_full(BODY_BYTES + 1).await.unwrap_err().status(), StatusCode::PAYLOAD_TOO_LARGE);
-        assert_eq!(read(Never).await.unwrap_err().status(), StatusCode::REQUEST_TIMEOUT);
-    }
-
-    /// A body of a caller that has stopped sending.
-    struct Never;
-
-    impl hyper::body::Body for Never {
-        type Data = Bytes;
-        type Error = std::convert::Infallible;
-
-        fn poll_frame(
-            self: std::pin::Pin<&mut Self>,
-            _: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
-            std::task::Poll::Pending
-        }
-    }
-}
+#[path = "route_tests.rs"]
+mod tests;

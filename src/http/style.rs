@@ -113,15 +113,26 @@ pub(crate) fn date(seconds: f64) -> String {
 
 /// `40 s ago`, `in 3 h`
 pub(crate) fn ago(now: f64, then: f64) -> String {
-    let seconds = (now - then).abs();
-    let amount = match seconds {
-        s if s < 1.0 => return "just now".to_string(),
-        s if s < 120.0 => format!("{s:.0} s"),
+    match now - then {
+        age if age.abs() < 1.0 => "just now".to_string(),
+        age if age < 0.0 => format!("in {}", span(-age)),
+        age => format!("{} ago", span(age)),
+    }
+}
+
+/// `40 s`, `3 h`
+pub(crate) fn span(seconds: f64) -> String {
+    match seconds {
+        s if s < 120.0 => format!("{:.0} s", s.max(0.0)),
         s if s < 7200.0 => format!("{:.0} min", s / 60.0),
         s if s < 172_800.0 => format!("{:.0} h", s / 3600.0),
         s => format!("{:.0} days", s / 86400.0),
-    };
-    if then > now { format!("in {amount}") } else { format!("{amount} ago") }
+    }
+}
+
+/// `one check`, `3 checks`
+pub(crate) fn count(number: usize, one: &str, many: &str) -> String {
+    if number == 1 { format!("one {one}") } else { format!("{number} {many}") }
 }
 
 /// A whole page around its content.

@@ -70,10 +70,8 @@ pub(crate) fn title(inventory: &Inventory, pci: &str) -> (&'static str, String) 
         let name = if names.is_empty() { ids(&nic.function) } else { names.join(", ") };
         return ("NIC", name);
     }
-    match inventory.bridges.iter().find(|bridge| bridge.pci == pci) {
-        Some(_) => ("bridge", String::new()),
-        None => ("part", String::new()),
-    }
+    // What is neither is a bridge, listed or only named in a path.
+    ("bridge", String::new())
 }
 
 fn ids(function: &Function) -> String {
@@ -100,6 +98,28 @@ pub(crate) fn link(status: &Status, inventory: &Inventory, pci: &str) -> Option<
         let _ = write!(text, " of ×{}", digits(max));
     }
     Some(text)
+}
+
+/// The ports of a NIC: `up, 50 GB/s`; none if the `nic` probe has not measured them.
+fn ports(status: &Status, inventory: &Inventory, pci: &str) -> Option<String> {
+    let nic = inventory.nics.iter().find(|nic| nic.function.pci == pci)?;
+    let values = |metric: &'static str| {
+        let values = status.lanes.iter().flat_map(|lane| &lane.values);
+        values.filter(move |value| {
+            value.metric == metric
+                && value.labels.get("device").is_some_and(|device| nic.rdma.contains(device))
+        })
+    };
+    let up: Vec<_> = values("nic_port_up").map(|value| value.value > 0.0).collect();
+    let rate = values("nic_rate_bytes_per_second").map(|value| value.value).reduce(f64::max);
+    let state = match (up.len(), up.iter().filter(|up| **up).count()) {
+        (0, _) => return None,
+        (all, up) if all == up => "up".to_string(),
+        (_, 0) => "down".to_string(),
+        (all, up) => format!("{up} of {all} ports up"),
+    };
+    let rate = rate.map(|rate| format!(", {}", human("_bytes_per_second", rate)));
+    Some(state + &rate.unwrap_or_default())
 }
 
 /// Draws the tree.
@@ -205,6 +225,9 @@ impl<'a> Tree<'a> {
             }
         }
         out.push_str("<span class=\"e\">");
+        for port in chain.iter().filter_map(|pci| ports(&self.snapshot.status, inventory, pci)) {
+            let _ = write!(out, "<span class=\"d\">{}</span>", Esc(&port));
+        }
         if let [only] = chain
             && let Some(link) = link(&self.snapshot.status, inventory, only)
         {
@@ -213,6 +236,10 @@ impl<'a> Tree<'a> {
         let names = chain.iter().flat_map(|pci| names(inventory, pci));
         match self.marks.worst(names) {
             Some(verdict) => out.push_str(&sign(verdict)),
+            // Bridges are judged by what is found on them; nothing found is nothing to say.
+            None if chain.iter().all(|pci| self.below.contains_key(pci)) => {
+                out.push_str("<span class=\"v\"></span>");
+            }
             None => out.push_str("<span class=\"v d\">not probed</span>"),
         }
         out.push_str("</span></div>");

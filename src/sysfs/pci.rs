@@ -2,7 +2,6 @@
 
 use probes::{
     inventory::{Function, Link},
-    lines::Problem,
     lspci::full_address,
     pcie::Errors,
 };
@@ -103,20 +102,16 @@ fn lanes(text: &str) -> Option<u32> {
 }
 
 /// AER counts, and what could not be read of them; none where the kernel counts none.
-pub(crate) fn errors(dir: &Dir) -> (Option<Errors>, Vec<Problem>) {
+pub(crate) fn errors(dir: &Dir) -> (Option<Errors>, Vec<ReadError>) {
     let mut problems = Vec::new();
     let mut count = |file: &str, total: &str| {
         let text = dir.text(file).unwrap_or_else(|error| {
-            problems.push(crate::worker::problem(&dir.name(), &error));
+            problems.push(error);
             None
         })?;
         let number = text.lines().find_map(|line| line.strip_prefix(total)?.trim().parse().ok());
         if number.is_none() {
-            problems.push(Problem {
-                part: dir.name(),
-                path: dir.path.join(file).display().to_string(),
-                error: format!("there is no number behind {total}"),
-            });
+            problems.push(ReadError::NotANumber { path: dir.path.join(file), text });
         }
         number
     };

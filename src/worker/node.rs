@@ -5,8 +5,10 @@ use probes::node::Fact;
 use super::{Found, Request, each_part};
 use crate::sysfs::{Dir, ReadError, host::Roots};
 
+type Reader = fn(&Roots) -> Result<Fact, ReadError>;
+
 /// The facts by name, which is the part that a problem with one of their files is about.
-const FACTS: &[(&str, fn(&Roots) -> Result<Fact, ReadError>)] = &[
+const FACTS: &[(&str, Reader)] = &[
     ("about", |roots| roots.about().map(Fact::About)),
     ("command_line", |roots| roots.command_line().map(Fact::CommandLine)),
     ("numa", |roots| roots.numa().map(Fact::Numa)),

@@ -73,7 +73,7 @@ fn function(dir: &Dir) -> Result<(Function, Vec<Problem>), ReadError> {
         None
     });
     let (errors, odd) = pci::errors(dir);
-    problems.extend(odd);
+    problems.extend(odd.iter().map(|error| problem(&pci, error)));
     let busy_percent = dir.number("gpu_busy_percent").unwrap_or_else(|error| {
         problems.push(problem(&pci, &error));
         None

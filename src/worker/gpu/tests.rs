@@ -1,12 +1,9 @@
 use std::{fs, path::Path};
 
-use probes::{
-    gpu::{Errors, Hive, throttle::Throttle},
-    settings::{InventorySettings, Roots},
-};
+use probes::gpu::{Errors, Hive, throttle::Throttle};
 
 use super::*;
-use crate::worker::tree;
+use crate::worker::{healthy::request, tree};
 
 const MI300X: &str = include_str!("../../../tests/fixtures/mi300x.tree");
 const H200: &str = include_str!("../../../tests/fixtures/h200.tree");
@@ -15,11 +12,7 @@ fn read_tree(text: &str, change: impl FnOnce(&Path)) -> Found<Gpu> {
     let root = tempfile::tempdir().unwrap();
     tree::unpack(text, root.path());
     change(root.path());
-    let root = root.path();
-    read(&Request {
-        roots: Roots { sysfs: root.join("sys"), proc: root.join("proc"), etc: root.join("etc") },
-        inventory: InventorySettings { nic_drivers: Vec::new() },
-    })
+    read(&request(root.path()))
 }
 
 #[test]
@@ -86,7 +79,7 @@ fn broken_and_blocking_files_are_named_and_hide_no_other_gpu() {
 #[test]
 fn a_gpu_without_its_driver_is_there_and_nothing_more_is_known() {
     let (gpus, _) = read_tree(MI300X, |root| {
-        fs::remove_file(root.join("sys/bus/pci/devices/0000:05:00.0/driver")).unwrap()
+        fs::remove_file(root.join("sys/bus/pci/devices/0000:05:00.0/driver")).unwrap();
     });
     assert_eq!((gpus[0].driver.as_deref(), gpus[0].memory_total, gpus[0].errors.len()), (None, None, 0));
     assert_eq!(gpus[1].driver.as_deref(), Some("amdgpu"));

@@ -1,25 +1,15 @@
 use std::{fs, path::Path};
 
-use probes::{
-    nic::Device,
-    settings::{InventorySettings, Roots},
-};
+use probes::nic::Device;
 
 use super::*;
-use crate::worker::tree;
+use crate::worker::{healthy::request, tree};
 
 fn read_tree(text: &str, change: impl FnOnce(&Path)) -> Found<Device> {
     let root = tempfile::tempdir().unwrap();
     tree::unpack(text, root.path());
     change(root.path());
     read(&request(root.path()))
-}
-
-fn request(root: &Path) -> Request {
-    Request {
-        roots: Roots { sysfs: root.join("sys"), proc: root.join("proc"), etc: root.join("etc") },
-        inventory: InventorySettings { nic_drivers: Vec::new() },
-    }
 }
 
 const MI300X: &str = include_str!("../../../tests/fixtures/mi300x.tree");

@@ -1,12 +1,9 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
-use probes::{
-    node::Group,
-    settings::{InventorySettings, Roots as Paths},
-};
+use probes::node::Group;
 
 use super::*;
-use crate::worker::tree;
+use crate::worker::{healthy::request, tree};
 
 const MI300X: &str = include_str!("../../../tests/fixtures/mi300x.tree");
 const H200: &str = include_str!("../../../tests/fixtures/h200.tree");
@@ -15,11 +12,7 @@ fn read_tree(text: &str, change: impl FnOnce(&Path)) -> Found<Fact> {
     let root = tempfile::tempdir().unwrap();
     tree::unpack(text, root.path());
     change(root.path());
-    let root = root.path();
-    read(&Request {
-        roots: Paths { sysfs: root.join("sys"), proc: root.join("proc"), etc: root.join("etc") },
-        inventory: InventorySettings { nic_drivers: Vec::new() },
-    })
+    read(&request(root.path()))
 }
 
 #[test]
@@ -52,12 +45,12 @@ fn every_fact_of_an_amd_node_is_read() {
                 assert_eq!(access.groups["render"], render);
             }
             Fact::Governors(governors) => {
-                assert_eq!(governors, BTreeMap::from([("performance".to_string(), 192)]))
+                assert_eq!(governors, BTreeMap::from([("performance".to_string(), 192)]));
             }
             Fact::HugePages(pages) => assert_eq!(pages, Some(0)),
             Fact::Selinux(enforce) => assert_eq!(enforce, None),
             Fact::Clock(clock) => {
-                assert_eq!((clock.current.as_deref(), clock.available.len()), (Some("tsc"), 3))
+                assert_eq!((clock.current.as_deref(), clock.available.len()), (Some("tsc"), 3));
             }
             Fact::Bars(bars) => {
                 assert_eq!(bars.len(), 8);

@@ -1,0 +1,103 @@
+//! The command line, with an agent and without.
+
+use std::fs;
+
+use crate::agent::Machine;
+
+fn text(output: &std::process::Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+#[test]
+fn list_and_probe_need_no_agent() {
+    let machine = Machine::recorded("mi300x");
+    let list = text(&machine.run(&["list"]));
+    assert_eq!(
+        list.lines().filter(|line| line.starts_with("pcie ") && line.ends_with(" supported")).count(),
+        16,
+        "{list}"
+    );
+    let probe = machine.run(&["probe", "pcie"]);
+    assert_eq!(probe.status.code(), Some(0), "{probe:?}");
+    assert_eq!(
+        String::from_utf8_lossy(&probe.stdout).lines().filter(|line| line.contains(": pass: ")).count(),
+        16
+    );
+    let unknown = machine.run(&["probe", "fusion"]);
+    assert!(
+        text(&unknown).contains("there is no test \"fusion\"; known are node, pcie, nic, gpu, exec"),
+        "{unknown:?}"
+    );
+}
+
+#[test]
+fn probe_asks_the_agent_where_there_is_one() {
+    let machine = Machine::recorded("mi300x");
+    let _agent = machine.start();
+    let said = text(&machine.run(&["probe", "nic", "--json"]));
+    let answer: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(answer["run"]["trigger"], "on_demand", "{said}");
+    let said = text(&machine.run(&["probe", "nic"]));
+    assert!(said.contains("argv: [\"fabricpulse\", \"worker\", \"nic\"]"), "{said}");
+}
+
+#[test]
+fn a_check_without_an_agent_fails_open_with_a_message() {
+    let machine = Machine::empty();
+    for (format, code) in [("nagios", 3), ("npd", 2), ("slurm", 0), ("json", 3)] {
+        let output = machine.run(&["check", "--format", format]);
+        assert_eq!(output.status.code(), Some(code), "{format}: {output:?}");
+        assert!(text(&output).contains("no agent at"), "{format}: {output:?}");
+    }
+}
+
+#[test]
+fn a_hold_is_placed_seen_and_released() {
+    let machine = Machine::empty();
+    let agent = machine.start();
+    let held = machine.run(&["hold", "--for", "1h", "--reason", "job-4711"]);
+    assert_eq!(held.status.code(), Some(0), "{held:?}");
+    assert!(agent.get("/api/v1/status").body.contains("job-4711"));
+    drop(agent);
+    let agent = machine.start();
+    assert!(agent.get("/api/v1/status").body.contains("job-4711"), "it survives a restart");
+    assert_eq!(agent.post("/api/v1/release", "{}").status, 403, "not over open TCP");
+    machine.run(&["release"]);
+    assert!(!agent.get("/api/v1/status").body.contains("job-4711"));
+}
+
+#[test]
+fn active_checks_are_refused_in_words_until_they_are_allowed() {
+    let machine = Machine::empty();
+    let check = "[[probe.exec.check]]\nname = \"burn\"\nargv = [\"/bin/echo\", \"{\\\"end\\\":{}}\"]\ncost = \"heavy\"\ninterval = \"1h\"\n";
+    machine.configure(check);
+    let agent = machine.start();
+    assert_eq!(
+        agent.get("/probe?test=exec&target=burn").status,
+        403,
+        "an active test needs a trusted caller"
+    );
+    let refused = machine.ask("GET", "/probe?test=exec&target=burn", "");
+    assert_eq!(refused.status, 409, "{refused:?}");
+    assert!(
+        refused.body.contains("active probes are off")
+            && refused.head.to_lowercase().contains("retry-after: "),
+        "{refused:?}"
+    );
+    drop(agent);
+    machine.configure(&format!("active = true\n{check}"));
+    let _agent = machine.start();
+    assert_eq!(machine.ask("GET", "/probe?test=exec&target=burn", "").status, 200);
+    let refused = machine.ask("GET", "/probe?test=exec&target=burn", "");
+    assert_eq!(refused.status, 429, "two heavy runs an hour, one of them at once: {refused:?}");
+}
+
+#[test]
+fn what_is_generated_is_what_is_built_in() {
+    let machine = Machine::empty();
+    let config = machine.run(&["generate", "config"]);
+    fs::write(machine.config(), &config.stdout).unwrap();
+    assert_eq!(machine.run(&["--config.check"]).status.code(), Some(0));
+    let metrics = text(&machine.run(&["generate", "metrics"]));
+    assert!(metrics.contains("| `fabricpulse_pcie_link_width_lanes` | `pci` | `pcie` |"), "{metrics}");
+}
