@@ -138,7 +138,7 @@ mod tests {
                 }),
                 Some(Verdict::Unknown),
             ),
-            (Outcome::Failed(Failure::Stuck { program }), Some(Verdict::Unknown)),
+            (Outcome::Failed(Failure::Stuck { program, pid: 7 }), Some(Verdict::Unknown)),
             (Outcome::Failed(Failure::Cancelled { by: CancelledBy::Shutdown }), None),
             (
                 Outcome::Skipped(Skip {
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_stuck_child_blames_the_only_device_it_can_hang_on() {
-        let stuck = Outcome::Failed(Failure::Stuck { program: "tool".into() });
+        let stuck = Outcome::Failed(Failure::Stuck { program: "tool".into(), pid: 7 });
         assert_eq!(not_completed(&targets()[..1], &stuck)[0].verdict, Verdict::Fail);
     }
 }

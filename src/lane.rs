@@ -163,7 +163,6 @@ impl Executor {
         let shutdown = self.core.shutdown.clone();
         let mut next = self.first_tick();
         loop {
-            let ticking = self.timing().is_some_and(|timing| timing.enabled);
             let ask = select! {
                 biased;
                 () = shutdown.cancelled() => return,
@@ -182,7 +181,7 @@ impl Executor {
                     }
                     continue;
                 }
-                () = sleep_until(next), if ticking => None,
+                () = sleep_until(next) => None,
             };
             let (trigger, until) = match &ask {
                 Some(ask) => (Trigger::OnDemand, ask.until),
@@ -356,10 +355,6 @@ impl Executor {
             Some(target) => vec![target.clone()],
             None => self.probe.targets(&parts.present, &config.settings),
         }
-    }
-
-    fn timing(&self) -> Option<Timing> {
-        timing(&self.core.config.borrow(), self.probe.name(), self.target.as_ref())
     }
 
     fn probe_is_passive(&self) -> bool {
