@@ -62,6 +62,12 @@ fn a_part_that_is_gone_fails_until_that_is_accepted() {
 
     // A restart does not forget what was accepted.
     let agent = machine.start();
+    let status = agent.get("/api/v1/status").body;
+    assert_eq!(
+        status.matches("absent: it was part").count(),
+        2,
+        "pcie and gpu of that part and no other: {status}"
+    );
     agent.wait("absent still", |agent| (verdict(agent, "pcie", &gpu) == Some(2.0)).then_some(()));
     assert!(agent.get("/api/v1/status").body.contains("absent: it was part of this node and is gone"));
     let answer = machine.run(&["accept"]);
@@ -76,7 +82,7 @@ fn a_restart_never_turns_a_bad_verdict_good() {
     let state = machine.file(&format!("sys/class/infiniband/{device}/ports/1/state")).canonicalize().unwrap();
     fs::write(&state, "1: DOWN\n").unwrap();
     let agent = machine.start();
-    let bad = agent.wait("bad", |agent| verdict(agent, "nic", &device).filter(|verdict| *verdict > 0.0));
+    let bad = agent.wait("bad", |agent| verdict(agent, "nic", &device).filter(|verdict| *verdict == 2.0));
     agent.signal(Signal::TERM);
     agent.end();
     // Torn by a crash in the middle of a write.
