@@ -149,11 +149,6 @@ impl Agent {
         self.core.parts.borrow().clone()
     }
 
-    /// How peers and people call this node.
-    pub(crate) fn node(&self) -> String {
-        self.config.borrow().node_name.clone()
-    }
-
     pub(crate) fn active(&self) -> bool {
         self.config.borrow().active
     }

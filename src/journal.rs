@@ -277,7 +277,7 @@ fn put_aside(file: &Path, version: u32) {
             "the journal is of another version and was put aside; a new one begins"
         ),
         Err(error) => {
-            tracing::warn!(file = %file.display(), version, %error, "the journal is of another version")
+            tracing::warn!(file = %file.display(), version, %error, "the journal is of another version");
         }
     }
 }

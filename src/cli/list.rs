@@ -90,7 +90,8 @@ fn parts(inventory: &Inventory) -> Vec<String> {
             Some((distance, gpu.function.pci.clone()))
         };
         let near = inventory.gpus.iter().filter_map(to).min();
-        let near = near.map_or(String::new(), |(distance, gpu)| format!("  nearest GPU {gpu} ({})", distance.word()));
+        let near = near
+            .map_or(String::new(), |(distance, gpu)| format!("  nearest GPU {gpu} ({})", distance.word()));
         format!("NIC    {}  {} {}{near}", function(&nic.function), nic.rdma.join(","), nic.netdevs.join(","))
     };
     let soft = inventory.rdma.iter().filter(|rdma| rdma.pci.is_none());
