@@ -24,7 +24,7 @@ use crate::{
     journal::Journal,
     lane::{self, Lane},
     metrics::{self, Cell, Format, Process, Reload, Totals},
-    run::{Outcome, Run},
+    run::Run,
     runner::{Stop, epoch_seconds},
 };
 
@@ -52,6 +52,10 @@ pub(crate) enum Lookup {
     Test(String, String),
     #[error("{test} has no target {target:?}; known are {known}")]
     Target { test: String, target: String, known: String },
+    #[error("{0} is switched off: [probe.{0}] enabled = false")]
+    Off(String),
+    #[error("{0} has no target on this node")]
+    NoTarget(String),
     #[error("{test} needs a target; known are {known}")]
     TargetMissing { test: String, known: String },
 }
@@ -125,6 +129,10 @@ impl Agent {
             0 => "none".to_string(),
             _ => targets.iter().map(|(_, target)| target.id()).collect::<Vec<_>>().join(", "),
         };
+        if lanes.is_empty() {
+            let off = self.config.borrow().timings.get(test).is_some_and(|timing| !timing.enabled);
+            return Err(if off { Lookup::Off(test.to_string()) } else { Lookup::NoTarget(test.to_string()) });
+        }
         let Some(wanted) = target else {
             return match (probe.scope(), lanes.as_slice()) {
                 (Scope::AllTargets, [lane]) => Ok((lane.clone(), None)),
@@ -147,11 +155,6 @@ impl Agent {
     /// The parts of this node that are there now.
     pub(crate) fn parts(&self) -> Arc<Parts> {
         self.core.parts.borrow().clone()
-    }
-
-    /// How peers and people call this node.
-    pub(crate) fn node(&self) -> String {
-        self.config.borrow().node_name.clone()
     }
 
     pub(crate) fn active(&self) -> bool {
@@ -336,7 +339,7 @@ impl Agent {
     fn recall_budget(&self, past: &[Run], now: f64) {
         let config = self.config.borrow().clone();
         let parts = self.parts();
-        for run in past.iter().filter(|run| now - run.started < 3600.0 && run.outcome == Outcome::Completed) {
+        for run in past.iter().filter(|run| now - run.started < 3600.0 && run.began()) {
             let Some(probe) = probes::find(run.probe) else { continue };
             for report in &run.reports {
                 let targets = [report.target.clone()];
@@ -358,7 +361,8 @@ impl Agent {
 /// one for each target otherwise.
 fn wanted(config: &Config, inventory: &Inventory) -> Vec<(&'static dyn Probe, Option<Target>)> {
     let mut lanes = Vec::new();
-    for probe in probes::PROBES.iter().copied() {
+    let on = |probe: &&dyn Probe| config.timings.get(probe.name()).is_none_or(|timing| timing.enabled);
+    for probe in probes::PROBES.iter().copied().filter(on) {
         match probe.scope() {
             Scope::AllTargets => lanes.push((probe, None)),
             Scope::EachTarget => {

@@ -8,7 +8,7 @@ mod check;
 mod load;
 mod raw;
 
-pub(crate) use load::{ConfigError, DEFAULT_TOML, Overrides, load};
+pub(crate) use load::{DEFAULT_TOML, Overrides, load};
 
 /// What the operator wants, with every default filled in.
 #[derive(Clone, Debug, PartialEq)]

@@ -81,7 +81,7 @@ impl<C: Clock + Clone> Gate<C> {
             let known: Vec<Resource> = buckets.of.keys().cloned().collect();
             *buckets = Buckets { budget, of: BTreeMap::new() };
             for resource in known {
-                buckets.empty(resource, &self.clock);
+                buckets.empty(&resource, &self.clock);
             }
         }
     }
@@ -90,7 +90,7 @@ impl<C: Clock + Clone> Gate<C> {
     pub(crate) fn recall(&self, used: impl IntoIterator<Item = Resource>) {
         let mut buckets = lock(&self.buckets);
         for resource in used {
-            buckets.empty(resource, &self.clock);
+            buckets.empty(&resource, &self.clock);
         }
     }
 
@@ -170,9 +170,9 @@ impl<C: Clock + Clone> Buckets<C> {
     }
 
     /// Uses up the burst, as far as it is not.
-    fn empty(&mut self, resource: Resource, clock: &C) {
-        let burst = burst(hourly(self.budget, &resource));
-        if let (Some(bucket), Some(burst)) = (self.bucket(&resource, clock), burst) {
+    fn empty(&mut self, resource: &Resource, clock: &C) {
+        let burst = burst(hourly(self.budget, resource));
+        if let (Some(bucket), Some(burst)) = (self.bucket(resource, clock), burst) {
             let _ = bucket.check_n(burst);
         }
     }

@@ -31,6 +31,15 @@ pub(crate) struct Parts {
     pub(crate) present: Inventory,
     /// Everything present, and what was present once and has not been given up.
     pub(crate) accepted: Inventory,
+    /// Whether `present` comes from a listing. Before the first one nothing is known to be absent.
+    pub(crate) listed: bool,
+}
+
+impl Parts {
+    /// The names of the parts that are there now.
+    pub(crate) fn names(&self) -> Vec<String> {
+        names(&self.present)
+    }
 }
 
 /// Keeps [`Parts`] up to date.
@@ -58,7 +67,8 @@ impl Keeper {
                 Inventory::default()
             }
         };
-        let (parts, _) = watch::channel(Arc::new(Parts { present: Inventory::default(), accepted }));
+        let (parts, _) =
+            watch::channel(Arc::new(Parts { present: Inventory::default(), accepted, listed: false }));
         Keeper { file, parts, told: Mutex::default() }
     }
 
@@ -76,7 +86,7 @@ impl Keeper {
         if names(&accepted) != names(&before.accepted) {
             self.save(&accepted);
         }
-        let after = Parts { present, accepted };
+        let after = Parts { present, accepted, listed: true };
         self.parts.send_if_modified(|parts| {
             let changed = **parts != after;
             if changed {
@@ -91,9 +101,12 @@ impl Keeper {
     pub(crate) fn accept(&self) -> usize {
         let mut gone = 0;
         self.parts.send_modify(|parts| {
+            if !parts.listed {
+                return;
+            }
             gone = names(&parts.accepted).len() - names(&parts.present).len();
             let present = parts.present.clone();
-            *parts = Arc::new(Parts { accepted: present.clone(), present });
+            *parts = Arc::new(Parts { accepted: present.clone(), present, listed: parts.listed });
         });
         self.save(&self.parts.borrow().accepted.clone());
         gone

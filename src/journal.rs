@@ -7,7 +7,7 @@
 //! overwritten.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     fs::{self, File, OpenOptions},
     io::{self, BufRead as _, BufReader, Seek as _, SeekFrom, Write as _},
     path::{Path, PathBuf},
@@ -28,6 +28,8 @@ const FILE: &str = "journal.jsonl";
 const OLDER: &str = "journal.1.jsonl";
 /// The longest time between two lines of a lane, in seconds.
 const KEEPALIVE: f64 = 3600.0;
+/// Runs of one lane that are taken up at start: what its history keeps.
+const REPLAYED: usize = 32;
 /// The longest line that is read; a run with its evidence is some 20 kB.
 const LONGEST_LINE: u64 = 4 << 20;
 
@@ -92,10 +94,10 @@ impl Journal {
     /// A state directory that can't be used is told once; the agent then runs without memory.
     pub(crate) fn open(state: &Path, limit: u64) -> (Journal, Vec<Run>) {
         let file = state.join(FILE);
-        let mut runs = Vec::new();
+        let mut past = Past::default();
         for piece in [state.join(OLDER), file.clone()] {
-            match replay(&piece) {
-                Ok(Replay::Runs(found)) => runs.extend(found),
+            match replay(&piece, &mut past) {
+                Ok(Replay::Whole) => {}
                 Ok(Replay::OtherVersion(version)) => put_aside(&piece, version),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => tracing::warn!(file = %piece.display(), %error, "the journal can't be read"),
@@ -109,14 +111,14 @@ impl Journal {
             }
         };
         let written = HashMap::new();
-        (Journal { file, limit, inner: Mutex::new(Inner { out, size, written }) }, runs)
+        (Journal { file, limit, inner: Mutex::new(Inner { out, size, written }) }, past.runs())
     }
 
     /// Writes the run, if it says something new or active probes must be accounted for.
     pub(crate) fn append(&self, run: &Run) {
         let mut inner = self.lock();
         let lane = lane_name(run);
-        let says = what_it_says(run);
+        let says = digest(run);
         let known = inner.written.get(&lane);
         if known.is_some_and(|known| {
             known.says == says && run.started - known.at < KEEPALIVE && run.started >= known.at
@@ -211,19 +213,39 @@ impl ReportLine {
     }
 }
 
+/// The newest runs of each lane, however long the journal is.
+#[derive(Default)]
+struct Past(HashMap<String, VecDeque<Run>>);
+
+impl Past {
+    fn push(&mut self, run: Run) {
+        let lane = self.0.entry(lane_name(&run)).or_default();
+        lane.push_back(run);
+        if lane.len() > REPLAYED {
+            lane.pop_front();
+        }
+    }
+
+    fn runs(self) -> Vec<Run> {
+        let mut runs: Vec<Run> = self.0.into_values().flatten().collect();
+        runs.sort_by_key(|run| run.id);
+        runs
+    }
+}
+
 enum Replay {
-    Runs(Vec<Run>),
+    Whole,
     OtherVersion(u32),
 }
 
-fn replay(file: &Path) -> io::Result<Replay> {
+fn replay(file: &Path, past: &mut Past) -> io::Result<Replay> {
     let mut lines = BufReader::new(File::open(file)?);
-    let (mut runs, mut number, mut line) = (Vec::new(), 0, Vec::new());
+    let (mut number, mut line) = (0, Vec::new());
     loop {
         line.clear();
         number += 1;
         if io::Read::take(&mut lines, LONGEST_LINE).read_until(b'\n', &mut line)? == 0 {
-            return Ok(Replay::Runs(runs));
+            return Ok(Replay::Whole);
         }
         if number == 1
             && let Ok(header) = serde_json::from_slice::<Header>(&line)
@@ -234,7 +256,7 @@ fn replay(file: &Path) -> io::Result<Replay> {
             continue;
         }
         match serde_json::from_slice::<Line>(&line) {
-            Ok(line) => runs.extend(line.run()),
+            Ok(line) => line.run().into_iter().for_each(|run| past.push(run)),
             Err(error) if line.ends_with(b"\n") => {
                 tracing::warn!(file = %file.display(), line = number, %error, "a journal line was skipped");
             }
@@ -277,7 +299,7 @@ fn put_aside(file: &Path, version: u32) {
             "the journal is of another version and was put aside; a new one begins"
         ),
         Err(error) => {
-            tracing::warn!(file = %file.display(), version, %error, "the journal is of another version")
+            tracing::warn!(file = %file.display(), version, %error, "the journal is of another version");
         }
     }
 }
@@ -289,14 +311,11 @@ fn lane_name(run: &Run) -> String {
     }
 }
 
-/// A digest of outcome, verdicts and reasons; values may change without saying anything new.
-fn what_it_says(run: &Run) -> u64 {
+/// A digest of what a run says.
+fn digest(run: &Run) -> u64 {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
     let mut digest = DefaultHasher::new();
-    run.outcome.to_string().hash(&mut digest);
-    for report in &run.reports {
-        (&report.target, report.verdict, &report.reason).hash(&mut digest);
-    }
+    run.gist().hash(&mut digest);
     digest.finish()
 }
 

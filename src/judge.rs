@@ -70,7 +70,10 @@ fn reason(findings: &[Finding], verdict: Verdict) -> String {
         return "nothing applied that could be judged".to_string();
     };
     if verdict == Verdict::Pass {
-        return format!("{} checks passed", 1 + deciding.count());
+        return match deciding.count() {
+            0 => format!("{} passed", first.check),
+            more => format!("{} checks passed", 1 + more),
+        };
     }
     let mut words = format!("{}: {}", first.part, first.found);
     if !first.expected.is_empty() {
@@ -106,7 +109,7 @@ mod tests {
         let reports = completed(&targets(), vec![reading(vec![fine.clone(), narrow.clone(), narrow])]);
         assert_eq!(reports[0].verdict, Verdict::Degraded);
         assert_eq!(reports[0].reason, "0000:01:00.0: x8, expected x16 (and 1 more)");
-        assert_eq!(completed(&targets(), vec![reading(vec![fine])])[0].reason, "1 checks passed");
+        assert_eq!(completed(&targets(), vec![reading(vec![fine])])[0].reason, "link_speed passed");
     }
 
     #[test]
@@ -138,7 +141,7 @@ mod tests {
                 }),
                 Some(Verdict::Unknown),
             ),
-            (Outcome::Failed(Failure::Stuck { program }), Some(Verdict::Unknown)),
+            (Outcome::Failed(Failure::Stuck { program, pid: 7 }), Some(Verdict::Unknown)),
             (Outcome::Failed(Failure::Cancelled { by: CancelledBy::Shutdown }), None),
             (
                 Outcome::Skipped(Skip {
@@ -159,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_stuck_child_blames_the_only_device_it_can_hang_on() {
-        let stuck = Outcome::Failed(Failure::Stuck { program: "tool".into() });
+        let stuck = Outcome::Failed(Failure::Stuck { program: "tool".into(), pid: 7 });
         assert_eq!(not_completed(&targets()[..1], &stuck)[0].verdict, Verdict::Fail);
     }
 }

@@ -162,8 +162,9 @@ impl Executor {
         let (mut config, mut parts) = (self.core.config.clone(), self.core.parts.clone());
         let shutdown = self.core.shutdown.clone();
         let mut next = self.first_tick();
+        let mut seen = self.core.parts.borrow().names();
         loop {
-            let ticking = self.timing().is_some_and(|timing| timing.enabled);
+            let listed = self.core.parts.borrow().listed;
             let ask = select! {
                 biased;
                 () = shutdown.cancelled() => return,
@@ -176,13 +177,17 @@ impl Executor {
                     continue;
                 }
                 Ok(()) = parts.changed() => {
-                    // A part that came or went is not left for the next tick.
-                    if self.settle_parts() && self.probe_is_passive() {
+                    self.settle_parts();
+                    // A part that came or went is not left for the next tick: what is expected of
+                    // the node depends on it too.
+                    let names = self.core.parts.borrow().names();
+                    if names != seen && self.target.is_none() {
                         next = next.min(Instant::now());
                     }
+                    seen = names;
                     continue;
                 }
-                () = sleep_until(next), if ticking => None,
+                () = sleep_until(next), if listed => None,
             };
             let (trigger, until) = match &ask {
                 Some(ask) => (Trigger::OnDemand, ask.until),
@@ -291,13 +296,12 @@ impl Executor {
         self.settle_parts();
     }
 
-    /// Gives every present target a standing, and every absent one its verdict. True if the set of
-    /// present targets is another than before.
-    fn settle_parts(&mut self) -> bool {
+    /// Gives every present target a standing, and every absent one its verdict.
+    fn settle_parts(&mut self) {
         let config = self.core.config.borrow().clone();
         let parts = self.core.parts.borrow().clone();
-        let present: BTreeSet<Target> = self.targets(&config, &parts).into_iter().collect();
-        let absent: BTreeSet<Target> = match &self.target {
+        let mut present: BTreeSet<Target> = self.targets(&config, &parts).into_iter().collect();
+        let mut absent: BTreeSet<Target> = match &self.target {
             Some(_) => BTreeSet::new(),
             None => self
                 .probe
@@ -306,17 +310,17 @@ impl Executor {
                 .filter(|target| !present.contains(target))
                 .collect(),
         };
+        if !parts.listed {
+            // Nobody has looked yet, so what was accepted counts as there.
+            present.append(&mut absent);
+        }
         let now = epoch_seconds();
-        let mut changed = false;
         self.view.send_modify(|view| {
             let view = Arc::make_mut(view);
-            let count = view.standings.len();
             view.standings.retain(|target, _| present.contains(target) || absent.contains(target));
-            changed |= count != view.standings.len();
             for target in &present {
                 let back = view.standings.get(target).is_some_and(Standing::is_absent);
                 if back || !view.standings.contains_key(target) {
-                    changed = true;
                     view.standings.insert(target.clone(), Standing::unmeasured(now));
                 }
             }
@@ -324,12 +328,10 @@ impl Executor {
                 let standing =
                     view.standings.entry(target.clone()).or_insert_with(|| Standing::unmeasured(now));
                 if !standing.is_absent() {
-                    changed = true;
                     standing.be_absent(now);
                 }
             }
         });
-        changed
     }
 
     /// Takes up the runs of an earlier process: a restart never turns a bad verdict good.
@@ -356,14 +358,6 @@ impl Executor {
             Some(target) => vec![target.clone()],
             None => self.probe.targets(&parts.present, &config.settings),
         }
-    }
-
-    fn timing(&self) -> Option<Timing> {
-        timing(&self.core.config.borrow(), self.probe.name(), self.target.as_ref())
-    }
-
-    fn probe_is_passive(&self) -> bool {
-        self.target.is_none()
     }
 
     /// A passive lane runs at once; an active one keeps its phase, which a restart must not reset.

@@ -27,6 +27,9 @@ mod runner;
 mod serve;
 mod sysfs;
 mod tls;
+#[cfg(test)]
+#[path = "../tests/tree.rs"]
+mod tree;
 mod web_config;
 mod worker;
 

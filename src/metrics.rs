@@ -40,8 +40,8 @@ pub(crate) use process::{Process, sample as sample_process};
 pub(crate) const PREFIX: &str = "fabricpulse";
 /// For how many intervals without a completed run a value is still shown.
 const SHOWN_INTERVALS: f64 = 3.0;
-/// From a passive probe's milliseconds to a collective's half a minute.
-const DURATION_BUCKETS: [f64; 4] = [0.1, 1.0, 10.0, 60.0];
+/// A passive run, a light one, a heavy one, and what took longer.
+const DURATION_BUCKETS: [f64; 3] = [0.1, 1.0, 10.0];
 
 /// An exposition format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,12 +118,12 @@ impl Totals {
         };
         for probe in PROBES {
             for outcome in Outcome::WORDS {
-                totals.runs.get_or_create(&[("probe", probe.name()), ("outcome", outcome)]);
+                let _ = totals.runs.get_or_create(&[("probe", probe.name()), ("outcome", outcome)]);
             }
-            totals.durations.get_or_create(&[("probe", probe.name())]);
+            let _ = totals.durations.get_or_create(&[("probe", probe.name())]);
             if probe.scope() == Scope::EachTarget {
                 for reason in SkipReason::ALL {
-                    totals.skips.get_or_create(&[("probe", probe.name()), ("reason", reason.word())]);
+                    let _ = totals.skips.get_or_create(&[("probe", probe.name()), ("reason", reason.word())]);
                 }
             }
         }
@@ -263,7 +263,7 @@ fn family<'a>(
         match spec.kind {
             MetricKind::Gauge => gauge(&mut family, &labels, measurement.value)?,
             MetricKind::Counter => {
-                ConstCounter::new(measurement.value).encode(family.encode_family(&labels)?)?
+                ConstCounter::new(measurement.value).encode(family.encode_family(&labels)?)?;
             }
             MetricKind::Info => family.encode_info(&labels)?,
         }
@@ -271,29 +271,12 @@ fn family<'a>(
     Ok(())
 }
 
-fn gauge(
-    family: &mut MetricEncoder<'_>,
-    labels: &(impl prometheus_client::encoding::EncodeLabelSet + ?Sized),
-    value: f64,
-) -> fmt::Result
-where
-{
-    ConstGauge::new(value).encode(family.encode_family(&Labels(labels))?)
-}
-
-/// A label set behind a reference.
-struct Labels<'a, T: ?Sized>(&'a T);
-
-impl<T: prometheus_client::encoding::EncodeLabelSet + ?Sized> prometheus_client::encoding::EncodeLabelSet
-    for Labels<'_, T>
-{
-    fn encode(&self, encoder: &mut prometheus_client::encoding::LabelSetEncoder<'_>) -> fmt::Result {
-        self.0.encode(encoder)
-    }
+fn gauge(family: &mut MetricEncoder<'_>, labels: &[(&str, &str)], value: f64) -> fmt::Result {
+    ConstGauge::new(value).encode(family.encode_family(&labels)?)
 }
 
 fn info(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, labels: &[(&str, &str)]) -> fmt::Result {
-    encoder.encode_descriptor(name, help, None, MetricType::Info)?.encode_info(&labels.to_vec())
+    encoder.encode_descriptor(name, help, None, MetricType::Info)?.encode_info(&labels)
 }
 
 fn standings(

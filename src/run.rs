@@ -112,7 +112,7 @@ pub(crate) enum Failure {
     /// We ended it: the agent stops, or the caller's time was up.
     Cancelled { by: CancelledBy },
     /// It survived SIGKILL: stuck in the kernel, itself a finding.
-    Stuck { program: String },
+    Stuck { program: String, pid: i32 },
 }
 
 /// Who ended a run before its time.
@@ -126,13 +126,42 @@ pub(crate) enum CancelledBy {
 }
 
 impl Run {
+    /// Whether anything was started at all.
+    pub(crate) fn began(&self) -> bool {
+        match self.outcome {
+            Outcome::Completed | Outcome::Failed(_) | Outcome::Unreadable(_) => true,
+            Outcome::Skipped(_) | Outcome::Unsupported(_) => false,
+        }
+    }
+
     /// The most severe verdict of its targets.
     pub(crate) fn worst(&self) -> Verdict {
         Verdict::worst(self.reports.iter().map(|report| report.verdict))
     }
 
+    pub(crate) fn gist(&self) -> Gist<'_> {
+        let outcome = match &self.outcome {
+            Outcome::Skipped(skip) => skip.reason.word().to_string(),
+            Outcome::Completed | Outcome::Unsupported(_) | Outcome::Failed(_) | Outcome::Unreadable(_) => {
+                self.outcome.to_string()
+            }
+        };
+        (outcome, self.reports.iter().map(Report::gist).collect())
+    }
+
     pub(crate) fn report(&self, target: &Target) -> Option<&Report> {
         self.reports.iter().find(|report| report.target == *target)
+    }
+}
+
+/// What a run says, without the figures that change each time: outcome, verdicts, and the checks
+/// that decided them.
+pub(crate) type Gist<'a> = (String, Vec<(&'a Target, Verdict, Vec<(&'a str, &'a str)>)>);
+
+impl Report {
+    fn gist(&self) -> (&Target, Verdict, Vec<(&str, &str)>) {
+        let deciding = self.findings.iter().filter(|finding| finding.verdict == Some(self.verdict));
+        (&self.target, self.verdict, deciding.map(|finding| (&*finding.check, &*finding.part)).collect())
     }
 }
 
@@ -209,7 +238,9 @@ impl fmt::Display for Failure {
             Failure::Cancelled { by: CancelledBy::Caller } => {
                 f.write_str("cancelled at the caller's deadline")
             }
-            Failure::Stuck { program } => write!(f, "{program} survived SIGKILL: it is stuck in the kernel"),
+            Failure::Stuck { program, pid } => {
+                write!(f, "{program} survived SIGKILL: it is stuck in the kernel; see /proc/{pid}/stack")
+            }
         }
     }
 }

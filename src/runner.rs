@@ -54,11 +54,21 @@ pub(crate) struct Stop {
     pub(crate) caller: Option<Instant>,
 }
 
+/// Steps whose children survived SIGKILL. Such a step is not started again while they are there:
+/// a driver that hangs must not collect processes.
+static STUCK: Mutex<Vec<(Step, Pid)>> = Mutex::new(Vec::new());
+
 /// Runs the step to its end. The future must be awaited: dropping it kills only the leader.
 pub(crate) async fn run(step: &Step, stop: &Stop) -> (Result<Output, Failure>, Evidence) {
     let started = Instant::now();
     let argv = argv(&step.program);
     let program = argv.first().cloned().unwrap_or_default();
+    if let Some(pid) = still_stuck(step) {
+        let exit = "not started: its last child is still there".to_string();
+        let evidence =
+            Evidence { argv, exit, took: started.elapsed(), stdout: String::new(), stderr: String::new() };
+        return (Err(Failure::Stuck { program, pid }), evidence);
+    }
     let mut child = match spawn(step, &argv) {
         Ok(child) => child,
         Err(error) => {
@@ -97,7 +107,8 @@ pub(crate) async fn run(step: &Step, stop: &Stop) -> (Result<Output, Failure>, E
         stderr: tail(&stderr),
     };
     let result = if !gone {
-        Err(Failure::Stuck { program })
+        remember_stuck(step, group);
+        Err(Failure::Stuck { program, pid: group.map_or(0, |group| group.as_raw_nonzero().get()) })
     } else {
         match ended {
             Ended::Deadline => Err(Failure::TimedOut { program, after: step.deadline }),
@@ -209,6 +220,18 @@ async fn sweep(group: Option<Pid>) -> bool {
         }
     }
     true
+}
+
+fn remember_stuck(step: &Step, group: Option<Pid>) {
+    let mut stuck = STUCK.lock().unwrap_or_else(PoisonError::into_inner);
+    stuck.extend(group.map(|group| (step.clone(), group)));
+}
+
+/// The process group that an earlier run of the same step left in the kernel.
+fn still_stuck(step: &Step) -> Option<i32> {
+    let mut stuck = STUCK.lock().unwrap_or_else(PoisonError::into_inner);
+    stuck.retain(|(_, group)| has_live_member(*group));
+    stuck.iter().find(|(known, _)| known == step).map(|(_, group)| group.as_raw_nonzero().get())
 }
 
 fn has_live_member(group: Pid) -> bool {
@@ -395,6 +418,20 @@ mod tests {
     async fn saying_nothing_is_an_empty_output_and_no_failure_of_the_runner() {
         let output = run(&sh("exit 0", LONG), &free()).await.0.unwrap();
         assert_eq!(output.stdout, "");
+    }
+
+    #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "it stands in for a child that SIGKILL can't end")]
+    async fn a_step_whose_child_is_stuck_is_not_started_again_until_it_is_gone() {
+        let mut child = Command::new("/bin/sleep").arg("600").process_group(0).spawn().unwrap();
+        let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).unwrap()));
+        let step = sh("echo again", LONG);
+        remember_stuck(&step, group);
+        let (result, evidence) = run(&step, &free()).await;
+        assert!(matches!(result, Err(Failure::Stuck { .. })), "{result:?}");
+        assert_eq!(evidence.exit, "not started: its last child is still there");
+        child.kill().await.unwrap();
+        assert_eq!(run(&step, &free()).await.0.unwrap().stdout, "again\n");
     }
 
     #[tokio::test]

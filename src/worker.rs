@@ -33,9 +33,6 @@ mod recorded;
 
 #[cfg(test)]
 mod healthy;
-#[cfg(test)]
-#[path = "../tests/tree.rs"]
-mod tree;
 
 /// How long all parts together may take. Sysfs answers in microseconds; a file that takes longer
 /// than this is stuck in its driver.

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use config::{Environment, File, FileFormat};
+use config::{Environment, File, FileFormat, Source};
 
 use super::{Config, LogFormat, check, raw::Raw};
 
@@ -135,7 +135,7 @@ fn flags(mut builder: Builder, overrides: &Overrides) -> Result<Builder, config:
 /// Which layer brought a key in, for the error message.
 fn origin(key: &str, files: &[PathBuf]) -> String {
     // serde_ignored writes `probe.exec.check.0.nam`; the layers know the table's first keys.
-    let has = |source: &dyn config::Source| {
+    let has = |source: &dyn Source| {
         let mut at = source.collect().ok().map(|map| config::Value::new(None, config::ValueKind::Table(map)));
         for part in key.split('.') {
             at = at.and_then(|value| match part.parse::<usize>() {
@@ -145,7 +145,8 @@ fn origin(key: &str, files: &[PathBuf]) -> String {
         }
         at.is_some()
     };
-    if has(&variables()) {
+    // Variables are collected under their whole keys.
+    if variables().collect().is_ok_and(|variables| variables.contains_key(key)) {
         return format!(" in the variable {VARIABLES}__{}", key.to_uppercase().replace('.', "__"));
     }
     match files.iter().rev().find(|file| has(&file_source(file))) {

@@ -11,7 +11,8 @@ use probes::{
 };
 use serde_json::json;
 
-use super::{Found, Request, gpu, nic, node, tree};
+use super::{Found, Request, gpu, nic, node};
+use crate::tree;
 
 const MI300X: &str = include_str!("../../tests/fixtures/mi300x.tree");
 const H200: &str = include_str!("../../tests/fixtures/h200.tree");

@@ -6,9 +6,7 @@ use probes::settings::{InventorySettings, Roots};
 use tempfile::TempDir;
 
 use super::Request;
-
-#[path = "../../tests/tree.rs"]
-mod tree;
+use crate::tree;
 
 /// A machine of a text archive, below a folder that goes with it.
 pub(super) struct Machine {

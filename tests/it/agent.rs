@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{BufRead as _, BufReader},
     net::TcpStream,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},

@@ -3,7 +3,7 @@ use std::{fs, path::Path};
 use probes::nic::Device;
 
 use super::*;
-use crate::worker::{healthy::request, tree};
+use crate::{tree, worker::healthy::request};
 
 fn read_tree(text: &str, change: impl FnOnce(&Path)) -> Found<Device> {
     let root = tempfile::tempdir().unwrap();

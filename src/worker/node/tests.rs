@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use probes::node::Group;
 
 use super::*;
-use crate::worker::{healthy::request, tree};
+use crate::{tree, worker::healthy::request};
 
 const MI300X: &str = include_str!("../../../tests/fixtures/mi300x.tree");
 const H200: &str = include_str!("../../../tests/fixtures/h200.tree");
