@@ -2,13 +2,17 @@
 //!
 //! `fabricpulse worker <name>` reads one JSON [`Request`] from standard input, prints the lines of
 //! [`probes::lines`] and exits. A hung driver, a crash or a file that blocks ends a child and never
-//! the agent. Every part is read by a thread of its own: a file that never answers takes its own
-//! part out of the answer, by name, and no other.
+//! the agent. A file that never answers takes its own part out of the answer, by name, and no
+//! other.
 
 use std::{
     io::{self, Read, Write},
     process::ExitCode,
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -37,6 +41,9 @@ mod healthy;
 /// How long all parts together may take. Sysfs answers in microseconds; a file that takes longer
 /// than this is stuck in its driver.
 const PARTS_DEADLINE: Duration = Duration::from_secs(3);
+
+/// How long a part may keep the others waiting. All 80 of a full node may do so within the deadline.
+const STALL: Duration = Duration::from_millis(20);
 
 /// What a passive worker is asked.
 #[derive(Debug, Deserialize, Serialize)]
@@ -77,7 +84,8 @@ fn answer(name: &str) -> anyhow::Result<()> {
 /// What a worker read, and what it could not.
 pub(crate) type Found<T> = (Vec<T>, Vec<Problem>);
 
-/// Reads the parts `names` at the same time, one thread each.
+/// Reads the parts `names` one after the other; where one does not answer, another thread goes on
+/// with the next, so that a stuck file costs its own part only, and a healthy node one thread.
 ///
 /// `read` gets the name and a [`Progress`] for its files. What it could not read, or did not read
 /// in time, comes back as problems that name the part and the file.
@@ -85,27 +93,43 @@ pub(crate) fn each_part<T: Send + 'static>(
     names: Vec<String>,
     read: impl Fn(&str, Progress) -> Result<T, ReadError> + Send + Sync + 'static,
 ) -> Found<T> {
-    let read = Arc::new(read);
+    let pending: Arc<Vec<(String, Progress)>> =
+        Arc::new(names.into_iter().map(|name| (name, Progress::default())).collect());
+    let (read, next) = (Arc::new(read), Arc::new(AtomicUsize::new(0)));
     let (done, results) = mpsc::channel();
-    let mut pending: Vec<(String, Progress)> = Vec::new();
-    for (index, name) in names.into_iter().enumerate() {
-        let (read, done, progress) = (read.clone(), done.clone(), Progress::default());
-        pending.push((name.clone(), progress.clone()));
-        thread::spawn(move || done.send((index, read(&name, progress))));
-    }
-    drop(done);
+    let start_reader = || {
+        let (pending, read, next, done) = (pending.clone(), read.clone(), next.clone(), done.clone());
+        thread::spawn(move || {
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some((name, progress)) = pending.get(index) else { return };
+                if done.send((index, read(name, progress.clone()))).is_err() {
+                    return;
+                }
+            }
+        });
+    };
+    start_reader();
     let deadline = Instant::now() + PARTS_DEADLINE;
     let mut found: Vec<Option<Result<T, ReadError>>> = pending.iter().map(|_| None).collect();
-    while let Ok((index, result)) = results.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-        found[index] = Some(result);
+    let mut missing = found.len();
+    while missing > 0 && Instant::now() < deadline {
+        match results.recv_timeout(STALL) {
+            Ok((index, result)) => {
+                found[index] = Some(result);
+                missing -= 1;
+            }
+            Err(_) if next.load(Ordering::Relaxed) < found.len() => start_reader(),
+            Err(_) => {}
+        }
     }
     let (mut items, mut problems) = (Vec::new(), Vec::new());
-    for (result, (part, progress)) in found.into_iter().zip(pending) {
+    for (result, (part, progress)) in found.into_iter().zip(pending.iter()) {
         match result {
             Some(Ok(item)) => items.push(item),
-            Some(Err(error)) => problems.push(problem(&part, &error)),
+            Some(Err(error)) => problems.push(problem(part, &error)),
             None => problems.push(Problem {
-                part,
+                part: part.clone(),
                 path: progress.path().display().to_string(),
                 error: format!(
                     "no answer within {} s: the read is stuck in the driver",
