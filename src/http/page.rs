@@ -342,11 +342,12 @@ pub(crate) fn part(snapshot: &Snapshot, name: &str) -> Option<String> {
     if !about.is_empty() {
         out.push_str("<h2>Said of it by probes of other parts</h2>");
         let mut seen = std::collections::BTreeSet::new();
-        for (lane, finding) in about {
-            if seen.insert((&finding.check, lane.probe)) {
-                evidence::finding(&mut out, finding);
-            }
-        }
+        let about: Vec<Finding> = about
+            .into_iter()
+            .filter(|(lane, finding)| seen.insert((&finding.check, lane.probe)))
+            .map(|(_, finding)| finding.clone())
+            .collect();
+        evidence::findings(&mut out, &about);
     }
     Some(frame(&format!("{title}, {}", status.node), &crumbs(status, kind), &out))
 }
