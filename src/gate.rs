@@ -2,9 +2,8 @@
 //! says why.
 //!
 //! In this order, cheapest first: active probes switched on, hold, resource locks, occupancy,
-//! budget. The budget comes last because asking takes from it. A passive run passes them all: it
-//! reads state, and a job does not feel it. Only how often somebody may ask for one is bounded, since
-//! anybody may.
+//! budget. The budget comes last because asking takes from it. A passive run passes untouched:
+//! it reads state, and a job does not feel it.
 //!
 //! Budgets are token buckets, one for each resource. Half of the hourly figure is the burst and
 //! half the refill, so that no hour, wherever it begins, exceeds the figure.
@@ -27,12 +26,8 @@ use probes::{Cost, Inventory, Plan, Resource, Use};
 use crate::{
     config::Budget,
     hold::Hold,
-    run::{Skip, SkipReason, Trigger},
+    run::{Skip, SkipReason},
 };
-
-/// Passive runs on demand, for each probe: one a second, and as many at once as a person and two
-/// scripts could want. A run costs some 10 ms of a core.
-const ASKED_BURST: NonZeroU32 = NonZeroU32::new(30).unwrap();
 
 /// When to ask again where nothing better is known.
 const RETRY: Duration = Duration::from_secs(60);
@@ -40,8 +35,6 @@ const RETRY: Duration = Duration::from_secs(60);
 /// What the gate looks at besides its own state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {
-    pub(crate) probe: &'static str,
-    pub(crate) trigger: Trigger,
     pub(crate) plan: &'a Plan,
     pub(crate) cost: Cost,
     /// Whether the operator allows active probes.
@@ -57,7 +50,6 @@ pub(crate) struct Gate<C: Clock = DefaultClock> {
     clock: C,
     locks: Arc<Mutex<BTreeSet<Resource>>>,
     buckets: Mutex<Buckets<C>>,
-    asked: Mutex<BTreeMap<&'static str, Bucket<C>>>,
 }
 
 /// A run's right to be under way. Dropping it unlocks its resources.
@@ -78,7 +70,7 @@ struct Buckets<C: Clock> {
 impl<C: Clock + Clone> Gate<C> {
     pub(crate) fn new(budget: Budget, clock: C) -> Gate<C> {
         let buckets = Mutex::new(Buckets { budget, of: BTreeMap::new() });
-        Gate { clock, locks: Arc::default(), buckets, asked: Mutex::default() }
+        Gate { clock, locks: Arc::default(), buckets }
     }
 
     /// Changes the budget. What was used so far is not known by the new buckets, so they begin
@@ -106,7 +98,7 @@ impl<C: Clock + Clone> Gate<C> {
     pub(crate) fn enter(&self, asked: Asked<'_>) -> Result<Permit, Skip> {
         let none = Permit { locks: self.locks.clone(), held: Vec::new() };
         if asked.cost == Cost::Passive {
-            return self.not_too_often(&asked).map(|()| none);
+            return Ok(none);
         }
         if !asked.active {
             return Err(Skip {
@@ -124,23 +116,6 @@ impl<C: Clock + Clone> Gate<C> {
         occupancy(asked.inventory)?;
         self.spend(&asked.plan.uses)?;
         Ok(permit)
-    }
-
-    fn not_too_often(&self, asked: &Asked<'_>) -> Result<(), Skip> {
-        match asked.trigger {
-            Trigger::Periodic => return Ok(()),
-            Trigger::OnDemand => {}
-        }
-        let mut buckets = lock(&self.asked);
-        let fresh = || {
-            let quota = Quota::per_second(NonZeroU32::MIN).allow_burst(ASKED_BURST);
-            RateLimiter::direct_with_clock(quota, self.clock.clone())
-        };
-        buckets.entry(asked.probe).or_insert_with(fresh).check().map_err(|not_until| Skip {
-            reason: SkipReason::Budget,
-            detail: format!("{} is asked for more than once a second", asked.probe),
-            retry_after: not_until.wait_time_from(self.clock.now()),
-        })
     }
 
     fn lock_resources(&self, asked: &Asked<'_>) -> Result<Permit, Skip> {
@@ -286,9 +261,7 @@ mod tests {
 
     fn enter(gate: &Gate<FakeRelativeClock>, cost: Cost, plan: &Plan) -> Result<Permit, SkipReason> {
         let inventory = Inventory::default();
-        let (probe, trigger) = ("exec", Trigger::Periodic);
-        let asked =
-            Asked { probe, trigger, plan, cost, active: true, hold: None, now: 0.0, inventory: &inventory };
+        let asked = Asked { plan, cost, active: true, hold: None, now: 0.0, inventory: &inventory };
         gate.enter(asked).map_err(|skip| skip.reason)
     }
 
@@ -298,16 +271,8 @@ mod tests {
         let (plan, empty) = (plan(vec![gpu(1)]), Inventory::default());
         let full = Inventory { gpus: vec![Gpu::default()], ..Inventory::default() };
         let hold = Hold { since: 0.0, until: 100.0, reason: "job-4711".into(), by: "uid 0".into() };
-        let base = Asked {
-            probe: "exec",
-            trigger: Trigger::Periodic,
-            plan: &plan,
-            cost: Cost::Light,
-            active: true,
-            hold: None,
-            now: 40.0,
-            inventory: &empty,
-        };
+        let base =
+            Asked { plan: &plan, cost: Cost::Light, active: true, hold: None, now: 40.0, inventory: &empty };
         let table = [
             (
                 Asked { active: false, hold: Some(&hold), inventory: &full, ..base },
@@ -376,29 +341,6 @@ mod tests {
         assert_eq!(enter(&gate, Cost::Light, &run).unwrap_err(), SkipReason::Budget);
         clock.advance(Duration::from_secs(1601));
         assert!(enter(&gate, Cost::Light, &run).is_ok());
-    }
-
-    #[test]
-    fn anybody_may_ask_for_a_passive_run_but_not_all_the_time() {
-        let (gate, clock) = gate();
-        let (plan, inventory) = (plan(vec![]), Inventory::default());
-        let (probe, trigger) = ("pcie", Trigger::OnDemand);
-        let asked = Asked {
-            probe,
-            trigger,
-            plan: &plan,
-            cost: Cost::Passive,
-            active: false,
-            hold: None,
-            now: 0.0,
-            inventory: &inventory,
-        };
-        let granted = (0..100).filter(|_| gate.enter(asked).is_ok()).count();
-        assert_eq!(granted, 30);
-        assert!(gate.enter(Asked { trigger: Trigger::Periodic, ..asked }).is_ok(), "the schedule goes on");
-        assert!(gate.enter(Asked { probe: "nic", ..asked }).is_ok());
-        clock.advance(Duration::from_secs(1));
-        assert!(gate.enter(asked).is_ok());
     }
 
     #[test]

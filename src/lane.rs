@@ -211,7 +211,7 @@ impl Executor {
         let targets = self.targets(&config, &parts);
         self.view.send_modify(|view| Arc::make_mut(view).running = Some(started));
         let mut evidence = Vec::new();
-        let result = self.execute(&config, &parts, &targets, trigger, until, &mut evidence).await;
+        let result = self.execute(&config, &parts, &targets, until, &mut evidence).await;
         let (outcome, reports) = match result {
             Ok(reports) => (Outcome::Completed, reports),
             Err(outcome) => {
@@ -238,7 +238,6 @@ impl Executor {
         config: &Config,
         parts: &Parts,
         targets: &[Target],
-        trigger: Trigger,
         until: Option<Instant>,
         evidence: &mut Vec<Evidence>,
     ) -> Result<Vec<Report>, Outcome> {
@@ -253,8 +252,6 @@ impl Executor {
         let hold = self.core.holds.current(now);
         let cost = self.probe.cost(&config.settings, &targets[0]);
         let asked = Asked {
-            probe: self.probe.name(),
-            trigger,
             plan: &plan,
             cost,
             active: config.active,
