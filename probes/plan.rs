@@ -56,7 +56,7 @@ pub enum Resource {
 }
 
 /// What one step left behind.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Output {
     /// Standard output, as far as it was kept.
     pub stdout: String,

@@ -68,7 +68,13 @@ impl Agent {
         let (journal, past) = Journal::open(&state, config.state.journal_bytes);
         let keeper = Keeper::open(&state);
         let gate = Gate::new(config.budget, DefaultClock::default());
-        let newest = past.iter().map(|run| run.id).max().unwrap_or(0);
+        // Not every run is in the journal, so numbers go on from the clock: none is given twice.
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "seconds since the epoch"
+        )]
+        let newest = past.iter().map(|run| run.id).max().unwrap_or(0).max(now as u64);
         let (publish, config) = watch::channel(Arc::new(config));
         let core = Arc::new(Core {
             config: config.clone(),
@@ -307,12 +313,13 @@ impl Agent {
 
     /// Starts the lanes that should be there and drops the others, which end after their run.
     fn settle_lanes(&self, past: Vec<Run>) {
-        let (config, parts) = (self.config.borrow().clone(), self.parts());
         let mut past_of: HashMap<&'static str, Vec<Run>> = HashMap::new();
         for run in past {
             past_of.entry(run.probe).or_default().push(run);
         }
         self.lanes.send_if_modified(|lanes| {
+            // Read under the lock of the lanes: of two that settle them, the later knows more.
+            let (config, parts) = (self.config.borrow().clone(), self.parts());
             let before: Vec<_> = lanes.iter().map(Arc::as_ptr).collect();
             let mut after = Vec::new();
             for (probe, target) in wanted(&config, &parts.accepted) {
@@ -323,9 +330,7 @@ impl Agent {
                         None => past_of.remove(probe.name()).unwrap_or_default(),
                         Some(_) => past_of.get(probe.name()).cloned().unwrap_or_default(),
                     };
-                    if let Some(target) = &target {
-                        past.retain(|run| run.report(target).is_some());
-                    }
+                    past.retain(|run| run.target == target);
                     Arc::new(Lane::start(probe, target, self.core.clone(), past, &self.tasks))
                 }));
             }
@@ -340,18 +345,15 @@ impl Agent {
         let config = self.config.borrow().clone();
         let parts = self.parts();
         for run in past.iter().filter(|run| now - run.started < 3600.0 && run.began()) {
-            let Some(probe) = probes::find(run.probe) else { continue };
-            for report in &run.reports {
-                let targets = [report.target.clone()];
-                let ctx = probes::Context {
-                    targets: &targets,
-                    inventory: &parts.accepted,
-                    settings: &config.settings,
-                    timeout: Duration::ZERO,
-                };
-                if let Ok(plan) = probe.plan(&ctx) {
-                    self.core.gate.recall(plan.uses.into_iter().map(|used| used.resource));
-                }
+            let (Some(probe), Some(target)) = (probes::find(run.probe), &run.target) else { continue };
+            let ctx = probes::Context {
+                targets: std::slice::from_ref(target),
+                inventory: &parts.accepted,
+                settings: &config.settings,
+                timeout: Duration::ZERO,
+            };
+            if let Ok(plan) = probe.plan(&ctx) {
+                self.core.gate.recall(plan.uses.into_iter().map(|used| used.resource));
             }
         }
     }

@@ -108,7 +108,9 @@ impl<C: Clock + Clone> Gate<C> {
             });
         }
         if let Some(hold) = asked.hold {
-            let left = Duration::from_secs_f64((hold.until - asked.now).max(1.0));
+            let left = Duration::try_from_secs_f64(hold.until - asked.now)
+                .unwrap_or(RETRY)
+                .max(Duration::from_secs(1));
             let detail = format!("held by {} for {} more s: {}", hold.by, left.as_secs(), hold.reason);
             return Err(Skip { reason: SkipReason::Held, detail, retry_after: left });
         }

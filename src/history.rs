@@ -29,7 +29,7 @@ impl History {
         self.recent.push_back(run);
         if self.recent.len() > KEPT
             && let Some(old) = self.recent.pop_front()
-            && old.worst().severity() > Verdict::Pass.severity()
+            && old.reports.iter().any(|report| report.verdict != Verdict::Pass)
         {
             self.bad.push_back(old);
             if self.bad.len() > KEPT {
@@ -68,6 +68,7 @@ mod tests {
         Arc::new(Run {
             id,
             probe: "node",
+            target: None,
             trigger: Trigger::Periodic,
             started: 0.0,
             took: Duration::ZERO,

@@ -63,7 +63,9 @@ impl Holds {
                 Some(serde_json::from_slice(&bytes).unwrap_or_else(|error| unreadable(&file, &error, now)))
             }
         };
-        Holds { file, hold: Mutex::new(hold) }
+        // A file that was written by hand holds no longer than a command could.
+        let bounded = |hold: Hold| Hold { until: hold.until.min(now + LONGEST.as_secs_f64()), ..hold };
+        Holds { file, hold: Mutex::new(hold.map(bounded)) }
     }
 
     /// The hold in force at `now`.

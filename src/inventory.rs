@@ -80,20 +80,23 @@ impl Keeper {
     pub(crate) async fn refresh(&self, config: &Config, stop: &Stop) -> anyhow::Result<()> {
         let (present, problems) = list(config, stop).await?;
         self.tell(&problems);
-        let before = self.parts.borrow().clone();
-        let present = keep_unreadable(present, &before.accepted, &problems);
-        let accepted = union(&before.accepted, &present);
-        if names(&accepted) != names(&before.accepted) {
-            self.save(&accepted);
-        }
-        let after = Parts { present, accepted, listed: true };
+        let mut save = None;
         self.parts.send_if_modified(|parts| {
+            let present = keep_unreadable(present, &parts.accepted, &problems);
+            let accepted = union(&parts.accepted, &present);
+            if names(&accepted) != names(&parts.accepted) {
+                save = Some(accepted.clone());
+            }
+            let after = Parts { present, accepted, listed: true };
             let changed = **parts != after;
             if changed {
                 *parts = Arc::new(after);
             }
             changed
         });
+        if let Some(accepted) = save {
+            self.save(&accepted);
+        }
         Ok(())
     }
 
@@ -144,8 +147,13 @@ pub(crate) async fn list(config: &Config, stop: &Stop) -> anyhow::Result<(Invent
         deadline: DEADLINE,
     };
     let (result, evidence) = runner::run(&step, stop).await;
-    let output = result.map_err(|failure| anyhow::anyhow!("{failure}: {}", evidence.stderr.trim()))?;
+    let output =
+        result.map_err(|unfinished| anyhow::anyhow!("{}: {}", unfinished.failure, evidence.stderr.trim()))?;
     let answer = lines::read::<Inventory>(&output.stdout)?;
+    // Where the list itself can't be read, nothing is known to be gone.
+    if let Some(problem) = answer.problems.iter().find(|problem| problem.part == lines::NODE) {
+        anyhow::bail!("{}: {}", problem.path, problem.error);
+    }
     Ok((answer.items.into_iter().next().unwrap_or_default(), answer.problems))
 }
 

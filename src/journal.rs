@@ -1,24 +1,33 @@
 //! The runs that survive a restart: append-only JSON lines of bounded size.
 //!
 //! A passive lane says mostly the same every minute, so a run is written when it says something
-//! new, or when the lane's last line is an hour old. When the file is full it becomes the older
+//! new, or when the lane's last line is half an hour old. When the file is full it becomes the older
 //! piece and a new one begins. What can't be read is told and left out: a torn last line after a
 //! crash costs that line. A file of another version is put aside under another name, never
 //! overwritten.
 
 use std::{
     collections::{HashMap, VecDeque},
-    fs::{self, File, OpenOptions},
-    io::{self, BufRead as _, BufReader, Seek as _, SeekFrom, Write as _},
-    path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    fs::{self, File},
+    io::{self, BufRead as _, BufReader},
+    path::Path,
+    sync::{
+        Mutex, PoisonError,
+        mpsc::{self, Receiver, SyncSender},
+    },
+    thread,
     time::Duration,
 };
 
-use probes::{Finding, Measurement, Target, Verdict};
 use serde::{Deserialize, Serialize};
 
-use crate::run::{Evidence, Outcome, Report, Run, Trigger};
+use crate::run::Run;
+
+mod line;
+mod pieces;
+
+use line::Line;
+use pieces::Pieces;
 
 /// The form of the lines. Another number is another form.
 const VERSION: u32 = 1;
@@ -26,26 +35,25 @@ const VERSION: u32 = 1;
 const FILE: &str = "journal.jsonl";
 /// The older piece.
 const OLDER: &str = "journal.1.jsonl";
-/// The longest time between two lines of a lane, in seconds.
-const KEEPALIVE: f64 = 3600.0;
+/// The longest time between two lines of a lane, in seconds: after a restart, the budgets ask what
+/// ran within the hour.
+const KEEPALIVE: f64 = 1800.0;
 /// Runs of one lane that are taken up at start: what its history keeps.
 const REPLAYED: usize = 32;
 /// The longest line that is read; a run with its evidence is some 20 kB.
 const LONGEST_LINE: u64 = 4 << 20;
 
+/// Lines that wait for the disk; more are left out. A node writes one in minutes.
+const WAITING: usize = 256;
+/// How long the end waits for the disk.
+const FLUSH: Duration = Duration::from_secs(2);
+
 /// The journal of a node.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    file: PathBuf,
-    limit: u64,
-    inner: Mutex<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    out: Option<File>,
-    size: u64,
-    written: HashMap<String, Written>,
+    lines: Option<SyncSender<Vec<u8>>>,
+    flushed: Mutex<Receiver<()>>,
+    written: Mutex<HashMap<String, Written>>,
 }
 
 /// What the last line of a lane said, and when.
@@ -60,38 +68,10 @@ struct Header {
     fabricpulse_journal: u32,
 }
 
-#[derive(Deserialize, Serialize)]
-struct Line {
-    id: u64,
-    probe: String,
-    trigger: Trigger,
-    started: f64,
-    took: Duration,
-    outcome: Outcome,
-    reports: Vec<ReportLine>,
-    evidence: Vec<Evidence>,
-}
-
-#[derive(Deserialize, Serialize)]
-struct ReportLine {
-    target: Target,
-    verdict: Verdict,
-    reason: String,
-    findings: Vec<Finding>,
-    values: Vec<ValueLine>,
-}
-
-#[derive(Deserialize, Serialize)]
-struct ValueLine {
-    metric: String,
-    labels: Vec<String>,
-    value: f64,
-}
-
 impl Journal {
     /// Opens the journal below `state` and reads what it holds, oldest first.
     ///
-    /// A state directory that can't be used is told once; the agent then runs without memory.
+    /// A state directory that can't be used is told; the agent then runs without memory.
     pub(crate) fn open(state: &Path, limit: u64) -> (Journal, Vec<Run>) {
         let file = state.join(FILE);
         let mut past = Past::default();
@@ -103,112 +83,50 @@ impl Journal {
                 Err(error) => tracing::warn!(file = %piece.display(), %error, "the journal can't be read"),
             }
         }
-        let (out, size) = match append_to(&file) {
-            Ok((out, size)) => (Some(out), size),
-            Err(error) => {
-                tracing::warn!(file = %file.display(), %error, "the journal can't be written, so nothing survives a restart");
-                (None, 0)
-            }
-        };
-        let written = HashMap::new();
-        (Journal { file, limit, inner: Mutex::new(Inner { out, size, written }) }, past.runs())
+        let (lines, waiting) = mpsc::sync_channel(WAITING);
+        let (ended, flushed) = mpsc::channel();
+        thread::spawn(move || {
+            Pieces::new(file, limit).serve(&waiting);
+            let _ = ended.send(());
+        });
+        (Journal { lines: Some(lines), flushed: Mutex::new(flushed), written: Mutex::default() }, past.runs())
     }
 
-    /// Writes the run, if it says something new or active probes must be accounted for.
+    /// Writes the run, if it says something new. A run that was refused or cut short before it said
+    /// anything is written only if it used something that is budgeted.
     pub(crate) fn append(&self, run: &Run) {
-        let mut inner = self.lock();
+        if run.reports.is_empty() && !(run.target.is_some() && run.began()) {
+            return;
+        }
         let lane = lane_name(run);
         let says = digest(run);
-        let known = inner.written.get(&lane);
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = written.get(&lane);
         if known.is_some_and(|known| {
             known.says == says && run.started - known.at < KEEPALIVE && run.started >= known.at
         }) {
             return;
         }
-        inner.written.insert(lane, Written { at: run.started, says });
-        if let Err(error) = self.write(&mut inner, run) {
-            tracing::warn!(file = %self.file.display(), %error, "a run could not be written to the journal");
+        written.insert(lane, Written { at: run.started, says });
+        drop(written);
+        let line = serde_json::to_vec(&Line::of(run)).map(|mut line| {
+            line.push(b'\n');
+            line
+        });
+        let sent =
+            line.is_ok_and(|line| self.lines.as_ref().is_some_and(|lines| lines.try_send(line).is_ok()));
+        if !sent {
+            tracing::warn!(run = run.id, "a run was left out of the journal: the disk does not keep up");
         }
-    }
-
-    fn write(&self, inner: &mut Inner, run: &Run) -> io::Result<()> {
-        if inner.size >= self.limit {
-            inner.out = None;
-            fs::rename(&self.file, self.file.with_file_name(OLDER))?;
-            let (out, size) = append_to(&self.file)?;
-            (inner.out, inner.size) = (Some(out), size);
-        }
-        let Some(out) = &mut inner.out else { return Ok(()) };
-        let mut line = serde_json::to_vec(&Line::of(run))?;
-        line.push(b'\n');
-        // One write a line: a crash tears the last line at most.
-        out.write_all(&line)?;
-        inner.size += line.len() as u64;
-        Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Line {
-    fn of(run: &Run) -> Line {
-        Line {
-            id: run.id,
-            probe: run.probe.to_string(),
-            trigger: run.trigger,
-            started: run.started,
-            took: run.took,
-            outcome: run.outcome.clone(),
-            reports: run.reports.iter().map(ReportLine::of).collect(),
-            evidence: run.evidence.clone(),
-        }
-    }
-
-    /// None for a probe that this version does not know any more.
-    fn run(self) -> Option<Run> {
-        Some(Run {
-            id: self.id,
-            probe: probes::find(&self.probe)?.name(),
-            trigger: self.trigger,
-            started: self.started,
-            took: self.took,
-            outcome: self.outcome,
-            reports: self.reports.into_iter().map(ReportLine::report).collect(),
-            evidence: self.evidence,
-        })
-    }
-}
-
-impl ReportLine {
-    fn of(report: &Report) -> ReportLine {
-        let value = |m: &Measurement| ValueLine {
-            metric: m.metric.name.to_string(),
-            labels: m.labels.clone(),
-            value: m.value,
-        };
-        ReportLine {
-            target: report.target.clone(),
-            verdict: report.verdict,
-            reason: report.reason.clone(),
-            findings: report.findings.clone(),
-            values: report.measurements.iter().map(value).collect(),
-        }
-    }
-
-    fn report(self) -> Report {
-        let measurement = |line: ValueLine| {
-            let metric = probes::find_metric(&line.metric)?;
-            let known = metric.labels.len() == line.labels.len();
-            known.then_some(Measurement { metric, labels: line.labels, value: line.value })
-        };
-        Report {
-            target: self.target,
-            verdict: self.verdict,
-            reason: self.reason,
-            findings: self.findings,
-            measurements: self.values.into_iter().filter_map(measurement).collect(),
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.lines = None;
+        let flushed = self.flushed.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if flushed.recv_timeout(FLUSH).is_err() {
+            tracing::warn!("the journal's last lines could not be written in time");
         }
     }
 }
@@ -267,30 +185,6 @@ fn replay(file: &Path, past: &mut Past) -> io::Result<Replay> {
     }
 }
 
-/// Opens the file for appending, with its header, and with a torn last line closed off.
-fn append_to(file: &Path) -> io::Result<(File, u64)> {
-    if let Some(folder) = file.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    let mut out = OpenOptions::new().create(true).append(true).read(true).open(file)?;
-    let mut size = out.metadata()?.len();
-    let mut fix = Vec::new();
-    if size == 0 {
-        serde_json::to_writer(&mut fix, &Header { fabricpulse_journal: VERSION })?;
-        fix.push(b'\n');
-    } else {
-        let mut last = [0];
-        out.seek(SeekFrom::End(-1))?;
-        io::Read::read_exact(&mut out, &mut last)?;
-        if last != *b"\n" {
-            fix.push(b'\n');
-        }
-    }
-    out.write_all(&fix)?;
-    size += fix.len() as u64;
-    Ok((out, size))
-}
-
 fn put_aside(file: &Path, version: u32) {
     let aside = file.with_extension(format!("v{version}.jsonl"));
     match fs::rename(file, &aside) {
@@ -305,9 +199,9 @@ fn put_aside(file: &Path, version: u32) {
 }
 
 fn lane_name(run: &Run) -> String {
-    match run.reports.as_slice() {
-        [only] => format!("{} {}", run.probe, only.target),
-        _ => run.probe.to_string(),
+    match &run.target {
+        Some(target) => format!("{} {target}", run.probe),
+        None => run.probe.to_string(),
     }
 }
 
@@ -321,7 +215,12 @@ fn digest(run: &Run) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs::OpenOptions, io::Write as _};
+
+    use probes::{Finding, Target, Verdict};
+
     use super::*;
+    use crate::run::{Outcome, Report, Trigger};
 
     fn run(id: u64, verdict: Verdict) -> Run {
         let report = Report {
@@ -334,6 +233,7 @@ mod tests {
         Run {
             id,
             probe: "exec",
+            target: None,
             trigger: Trigger::Periodic,
             started: id as f64 * 60.0,
             took: Duration::from_millis(5),
@@ -354,8 +254,9 @@ mod tests {
         for id in 0..200 {
             journal.append(&run(id, if id == 7 { Verdict::Fail } else { Verdict::Pass }));
         }
-        // The first, the change and the change back, then one an hour.
-        assert_eq!(replayed(state.path()), [0, 7, 8, 68, 128, 188]);
+        drop(journal);
+        // The first, the change and the change back, then one in half an hour.
+        assert_eq!(replayed(state.path()), [0, 7, 8, 38, 68, 98, 128, 158, 188]);
         let (_, runs) = Journal::open(state.path(), 1 << 20);
         assert_eq!(runs[1].reports[0].findings, run(7, Verdict::Fail).reports[0].findings);
     }
@@ -375,6 +276,7 @@ mod tests {
             let kept: Vec<u64> = runs.iter().map(|run| run.id).collect();
             assert!(kept == [1] || (kept == [1, 2] && cut == whole.len() - 1), "cut at {cut}: {kept:?}");
             journal.append(&run(3, Verdict::Degraded));
+            drop(journal);
             assert_eq!(replayed(state.path()).last(), Some(&3), "cut at {cut}");
         }
     }
@@ -384,9 +286,12 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let (journal, _) = Journal::open(state.path(), 1 << 20);
         journal.append(&run(1, Verdict::Pass));
+        drop(journal);
         let mut file = OpenOptions::new().append(true).open(state.path().join(FILE)).unwrap();
         file.write_all(b"\xff\x00 garbage\n{}\n").unwrap();
+        let (journal, _) = Journal::open(state.path(), 1 << 20);
         journal.append(&run(2, Verdict::Fail));
+        drop(journal);
         assert_eq!(replayed(state.path()), [1, 2]);
     }
 
@@ -403,13 +308,13 @@ mod tests {
     fn the_size_is_bounded_and_the_newest_runs_stay() {
         let state = tempfile::tempdir().unwrap();
         let (journal, _) = Journal::open(state.path(), 4096);
-        for id in 0..500 {
+        for id in 0..200 {
             journal.append(&run(id, if id % 2 == 0 { Verdict::Fail } else { Verdict::Pass }));
         }
         let size: u64 =
             [FILE, OLDER].iter().map(|name| fs::metadata(state.path().join(name)).unwrap().len()).sum();
         assert!(size < 2 * 4096 + 1024, "{size}");
-        assert_eq!(replayed(state.path()).last(), Some(&499));
+        assert_eq!(replayed(state.path()).last(), Some(&199));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(crate) fn completed(targets: &[Target], readings: Vec<Reading>) -> Vec<Repor
 ///
 /// None where the outcome leaves the last verdict standing: a skip or a cancellation only lets it age.
 pub(crate) fn not_completed(targets: &[Target], outcome: &Outcome) -> Vec<Report> {
-    let reason = outcome.to_string();
+    let reason = outcome.for_everybody();
     match outcome {
         Outcome::Completed | Outcome::Skipped(_) | Outcome::Failed(Failure::Cancelled { .. }) => Vec::new(),
         // A child that SIGKILL can't end hangs in the driver of the one device it was using.

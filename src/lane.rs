@@ -8,11 +8,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use probes::{Context, Memory, Probe, Target, Verdict};
+use probes::{Context, Memory, Output, Plan, Probe, Reading, Scope, Target, Verdict};
 use rand::RngExt as _;
 use tokio::{
     select,
@@ -28,7 +29,7 @@ use crate::{
     inventory::Parts,
     judge,
     run::{Evidence, Outcome, Report, Run, Trigger},
-    runner::{self, Stop, epoch_seconds},
+    runner::{self, Stop, Unfinished, epoch_seconds},
 };
 
 /// How far a tick strays from its time, as a part of the interval: nodes must not fall into step.
@@ -69,6 +70,13 @@ struct Ask {
     /// When the caller stops waiting, if that is before the probe's own deadline.
     until: Option<Instant>,
     reply: oneshot::Sender<Arc<Run>>,
+}
+
+impl Ask {
+    /// Whether nobody waits for the answer any more.
+    fn is_stale(&self) -> bool {
+        self.reply.is_closed() || self.until.is_some_and(|until| until <= Instant::now())
+    }
 }
 
 /// What others hold of a lane. Dropping the last one ends the lane after the run under way.
@@ -168,10 +176,6 @@ impl Executor {
             let ask = select! {
                 biased;
                 () = shutdown.cancelled() => return,
-                ask = asked.recv() => match ask {
-                    Some(ask) => Some(ask),
-                    None => return,
-                },
                 Ok(()) = config.changed() => {
                     next = next.min(self.next_tick());
                     continue;
@@ -187,7 +191,13 @@ impl Executor {
                     seen = names;
                     continue;
                 }
+                // Before what is asked for: nobody who asks all the time keeps the schedule off.
                 () = sleep_until(next), if listed => None,
+                ask = asked.recv() => match ask {
+                    Some(ask) if ask.is_stale() => continue,
+                    Some(ask) => Some(ask),
+                    None => return,
+                },
             };
             let (trigger, until) = match &ask {
                 Some(ask) => (Trigger::OnDemand, ask.until),
@@ -222,6 +232,7 @@ impl Executor {
         let run = Arc::new(Run {
             id: self.core.next_id(),
             probe: self.probe.name(),
+            target: self.target.clone(),
             trigger,
             started,
             took: clock.elapsed(),
@@ -261,24 +272,14 @@ impl Executor {
         };
         let permit = self.core.gate.enter(asked).map_err(Outcome::Skipped)?;
         let stop = Stop { shutdown: self.core.shutdown.clone(), caller: until };
-        let mut outputs = Vec::new();
-        for step in &plan.steps {
-            let (result, what_ran) = runner::run(step, &stop).await;
-            evidence.push(what_ran);
-            outputs.push(result.map_err(Outcome::Failed)?);
-        }
+        let measured = measure(self.probe, &ctx, &plan, &mut self.memory, &stop, evidence).await;
         drop(permit);
-        let readings = self
-            .probe
-            .parse(&ctx, &outputs, &mut self.memory)
-            .map_err(|error| Outcome::Unreadable(error.to_string()))?;
-        Ok(judge::completed(targets, readings))
+        measured
     }
 
     /// Tells everybody: totals, journal, history and the view.
     fn publish(&mut self, run: &Arc<Run>) {
         self.core.totals.count(run);
-        self.core.journal.append(run);
         self.history.lock().unwrap_or_else(PoisonError::into_inner).push(run.clone());
         tracing::debug!(run = run.id, probe = run.probe, outcome = %run.outcome, took_ms = run.took.as_millis(), "run ended");
         let ended = run.started + run.took.as_secs_f64();
@@ -294,6 +295,7 @@ impl Executor {
             }
         });
         self.settle_parts();
+        self.core.journal.append(run);
     }
 
     /// Gives every present target a standing, and every absent one its verdict.
@@ -385,6 +387,50 @@ impl Executor {
     }
 }
 
+/// Runs a plan that may run: runner, parser and judge.
+pub(crate) async fn measure(
+    probe: &'static dyn Probe,
+    ctx: &Context<'_>,
+    plan: &Plan,
+    memory: &mut Memory,
+    stop: &Stop,
+    evidence: &mut Vec<Evidence>,
+) -> Result<Vec<Report>, Outcome> {
+    let mut outputs = Vec::new();
+    for step in &plan.steps {
+        let (result, what_ran) = runner::run(step, stop).await;
+        evidence.push(what_ran);
+        match result {
+            Ok(output) => outputs.push(output),
+            // A worker prints its whole answer before it waits for a read that hangs.
+            Err(Unfinished { failure, output })
+                if failure.is_stuck() && probe.scope() == Scope::AllTargets =>
+            {
+                let answer = parse(probe, ctx, &[output], memory);
+                return answer
+                    .map(|readings| judge::completed(ctx.targets, readings))
+                    .map_err(|_| Outcome::Failed(failure));
+            }
+            Err(unfinished) => return Err(Outcome::Failed(unfinished.failure)),
+        }
+    }
+    let readings = parse(probe, ctx, &outputs, memory).map_err(Outcome::Unreadable)?;
+    Ok(judge::completed(ctx.targets, readings))
+}
+
+/// A parser that panics has met an output that nobody thought of; it must not take the agent down.
+fn parse(
+    probe: &'static dyn Probe,
+    ctx: &Context<'_>,
+    outputs: &[Output],
+    memory: &mut Memory,
+) -> Result<Vec<Reading>, String> {
+    match catch_unwind(AssertUnwindSafe(|| probe.parse(ctx, outputs, memory))) {
+        Ok(parsed) => parsed.map_err(|error| error.to_string()),
+        Err(_) => Err("the parser failed; the agent's log says where".to_string()),
+    }
+}
+
 impl Standing {
     fn unmeasured(now: f64) -> Standing {
         Standing {
@@ -423,7 +469,7 @@ fn stand(view: &mut View, report: &Report, run: &Arc<Run>, ended: f64) {
     standing.reason = report.reason.clone();
     standing.last_run = ended;
     standing.judged = Some(run.clone());
-    if run.outcome == Outcome::Completed && !report.measurements.is_empty() {
+    if run.outcome == Outcome::Completed && !(report.measurements.is_empty() && report.findings.is_empty()) {
         standing.completed = Some((ended, run.clone()));
     }
 }

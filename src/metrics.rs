@@ -130,6 +130,11 @@ impl Totals {
         totals
     }
 
+    /// Counts a refusal that did not become a run.
+    pub(crate) fn refuse(&self, probe: &'static str, reason: SkipReason) {
+        self.skips.get_or_create(&[("probe", probe), ("reason", reason.word())]).inc();
+    }
+
     pub(crate) fn count(&self, run: &Run) {
         self.runs.get_or_create(&[("probe", run.probe), ("outcome", run.outcome.word())]).inc();
         match &run.outcome {

@@ -12,6 +12,8 @@ pub(crate) struct Run {
     /// Unique on this node, growing, across restarts.
     pub(crate) id: u64,
     pub(crate) probe: &'static str,
+    /// What an active lane measures; none for a passive one, whose reports name all of its targets.
+    pub(crate) target: Option<Target>,
     pub(crate) trigger: Trigger,
     /// Seconds since the epoch.
     pub(crate) started: f64,
@@ -186,6 +188,30 @@ impl Outcome {
             Outcome::Unsupported(_) => "unsupported",
             Outcome::Failed(_) => "failed",
             Outcome::Unreadable(_) => "unreadable",
+        }
+    }
+}
+
+impl Outcome {
+    /// The outcome without what a program printed, which may quote anything.
+    pub(crate) fn for_everybody(&self) -> String {
+        match self {
+            Outcome::Unreadable(_) => "unreadable: the program printed something unexpected".to_string(),
+            Outcome::Completed | Outcome::Skipped(_) | Outcome::Unsupported(_) | Outcome::Failed(_) => {
+                self.to_string()
+            }
+        }
+    }
+}
+
+impl Failure {
+    pub(crate) fn is_stuck(&self) -> bool {
+        match self {
+            Failure::Stuck { .. } => true,
+            Failure::Spawn { .. }
+            | Failure::Exit { .. }
+            | Failure::TimedOut { .. }
+            | Failure::Cancelled { .. } => false,
         }
     }
 }

@@ -54,35 +54,45 @@ pub(crate) struct Stop {
     pub(crate) caller: Option<Instant>,
 }
 
-/// Steps whose children survived SIGKILL. Such a step is not started again while they are there:
-/// a driver that hangs must not collect processes.
-static STUCK: Mutex<Vec<(Step, Pid)>> = Mutex::new(Vec::new());
+/// Stuck children of one program at a time. A few, since each has still read everything but what
+/// it hangs on; not many, since a driver that hangs must not collect processes.
+const MOST_STUCK: usize = 3;
+
+/// Children that survived SIGKILL: what was started, and the process that is still there.
+static STUCK: Mutex<Vec<(Vec<String>, Stuck)>> = Mutex::new(Vec::new());
+
+/// A process, told from a later one of the same number by when it began.
+#[derive(Clone, Copy, Debug)]
+struct Stuck {
+    pid: i32,
+    began: u64,
+}
+
+/// Why a step did not end well, and what it had said until then.
+#[derive(Debug)]
+pub(crate) struct Unfinished {
+    pub(crate) failure: Failure,
+    pub(crate) output: Output,
+}
 
 /// Runs the step to its end. The future must be awaited: dropping it kills only the leader.
-pub(crate) async fn run(step: &Step, stop: &Stop) -> (Result<Output, Failure>, Evidence) {
+pub(crate) async fn run(step: &Step, stop: &Stop) -> (Result<Output, Unfinished>, Evidence) {
     let started = Instant::now();
     let argv = argv(&step.program);
     let program = argv.first().cloned().unwrap_or_default();
-    if let Some(pid) = still_stuck(step) {
-        let exit = "not started: its last child is still there".to_string();
+    let not_started = |failure: Failure| {
+        let exit = format!("not started: {failure}");
+        let argv = argv.clone();
         let evidence =
             Evidence { argv, exit, took: started.elapsed(), stdout: String::new(), stderr: String::new() };
-        return (Err(Failure::Stuck { program, pid }), evidence);
+        (Err(Unfinished { failure, output: Output::default() }), evidence)
+    };
+    if let Some(pid) = too_many_stuck(&argv) {
+        return not_started(Failure::Stuck { program, pid });
     }
     let mut child = match spawn(step, &argv) {
         Ok(child) => child,
-        Err(error) => {
-            let failure = Failure::Spawn { program, error: error.to_string() };
-            let exit = "not started".to_string();
-            let evidence = Evidence {
-                argv,
-                exit,
-                took: started.elapsed(),
-                stdout: String::new(),
-                stderr: String::new(),
-            };
-            return (Err(failure), evidence);
-        }
+        Err(error) => return not_started(Failure::Spawn { program, error: error.to_string() }),
     };
     let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     feed(&mut child, step.stdin.clone());
@@ -99,27 +109,20 @@ pub(crate) async fn run(step: &Step, stop: &Stop) -> (Result<Output, Failure>, E
     let stderr = stderr.finish().await;
 
     let exit = status.map_or_else(|| "none: it is stuck".to_string(), describe);
-    let evidence = Evidence {
-        argv,
-        exit: exit.clone(),
-        took: started.elapsed(),
-        stdout: tail(&stdout),
-        stderr: tail(&stderr),
+    let (out, err) = (tail(&stdout), tail(&stderr));
+    let output = Output { stdout, stderr, ended_at: epoch_seconds() };
+    let failure = match ended {
+        _ if !gone => Some(Failure::Stuck { program, pid: remember_stuck(&argv, group) }),
+        Ended::Deadline => Some(Failure::TimedOut { program, after: step.deadline }),
+        Ended::Cancelled(by) => Some(Failure::Cancelled { by }),
+        Ended::Itself(status) if status.success() => None,
+        Ended::Itself(_) => Some(Failure::Exit { program, status: exit.clone() }),
     };
-    let result = if !gone {
-        remember_stuck(step, group);
-        Err(Failure::Stuck { program, pid: group.map_or(0, |group| group.as_raw_nonzero().get()) })
-    } else {
-        match ended {
-            Ended::Deadline => Err(Failure::TimedOut { program, after: step.deadline }),
-            Ended::Cancelled(by) => Err(Failure::Cancelled { by }),
-            Ended::Itself(status) if status.success() => {
-                Ok(Output { stdout, stderr, ended_at: epoch_seconds() })
-            }
-            Ended::Itself(_) => Err(Failure::Exit { program, status: exit }),
-        }
-    };
-    (result, evidence)
+    let evidence = Evidence { argv, exit, took: started.elapsed(), stdout: out, stderr: err };
+    match failure {
+        None => (Ok(output), evidence),
+        Some(failure) => (Err(Unfinished { failure, output }), evidence),
+    }
 }
 
 /// Seconds since the epoch, by the wall clock.
@@ -222,24 +225,40 @@ async fn sweep(group: Option<Pid>) -> bool {
     true
 }
 
-fn remember_stuck(step: &Step, group: Option<Pid>) {
+/// Notes the process that is stuck, and returns its number.
+fn remember_stuck(argv: &[String], group: Option<Pid>) -> i32 {
+    let member = group.and_then(|group| members(group).next());
     let mut stuck = STUCK.lock().unwrap_or_else(PoisonError::into_inner);
-    stuck.extend(group.map(|group| (step.clone(), group)));
+    stuck.extend(member.map(|member| (argv.to_vec(), member)));
+    member.map_or(0, |member| member.pid)
 }
 
-/// The process group that an earlier run of the same step left in the kernel.
-fn still_stuck(step: &Step) -> Option<i32> {
+/// One of the stuck children of this program, if there are as many as may be.
+fn too_many_stuck(argv: &[String]) -> Option<i32> {
     let mut stuck = STUCK.lock().unwrap_or_else(PoisonError::into_inner);
-    stuck.retain(|(_, group)| has_live_member(*group));
-    stuck.iter().find(|(known, _)| known == step).map(|(_, group)| group.as_raw_nonzero().get())
+    stuck.retain(|(_, process)| process.is_there());
+    let mut of_program = stuck.iter().filter(|(known, _)| known == argv).map(|(_, process)| process.pid);
+    of_program.nth(MOST_STUCK - 1)
+}
+
+impl Stuck {
+    fn is_there(self) -> bool {
+        let stat = procfs::process::Process::new(self.pid).and_then(|process| process.stat());
+        stat.is_ok_and(|stat| stat.starttime == self.began && stat.state != 'Z')
+    }
 }
 
 fn has_live_member(group: Pid) -> bool {
-    let Ok(processes) = procfs::process::all_processes() else { return true };
+    members(group).next().is_some()
+}
+
+/// The processes of a group that are alive.
+fn members(group: Pid) -> impl Iterator<Item = Stuck> {
+    let processes = procfs::process::all_processes().into_iter().flatten().flatten();
     processes
-        .flatten()
         .filter_map(|process| process.stat().ok())
-        .any(|stat| stat.pgrp == group.as_raw_nonzero().get() && stat.state != 'Z')
+        .filter(move |stat| stat.pgrp == group.as_raw_nonzero().get() && stat.state != 'Z')
+        .map(|stat| Stuck { pid: stat.pid, began: stat.starttime })
 }
 
 fn describe(status: ExitStatus) -> String {
@@ -297,6 +316,12 @@ mod tests {
     fn sh(script: &str, deadline: Duration) -> Step {
         let argv = ["/bin/sh", "-c", script].map(String::from).to_vec();
         Step { program: Program::Command(argv), env: vec![], stdin: "hello\n".into(), deadline }
+    }
+
+    /// Runs the step; what an unfinished one had said is looked at in its evidence.
+    async fn run(step: &Step, stop: &Stop) -> (Result<Output, Failure>, Evidence) {
+        let (result, evidence) = super::run(step, stop).await;
+        (result.map_err(|unfinished| unfinished.failure), evidence)
     }
 
     fn free() -> Stop {
@@ -422,15 +447,23 @@ mod tests {
 
     #[tokio::test]
     #[expect(clippy::disallowed_methods, reason = "it stands in for a child that SIGKILL can't end")]
-    async fn a_step_whose_child_is_stuck_is_not_started_again_until_it_is_gone() {
-        let mut child = Command::new("/bin/sleep").arg("600").process_group(0).spawn().unwrap();
-        let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).unwrap()));
-        let step = sh("echo again", LONG);
-        remember_stuck(&step, group);
+    async fn a_program_with_too_many_stuck_children_is_not_started_until_one_is_gone() {
+        let step =
+            Step { program: Program::Command(vec!["/bin/echo".into(), "again".into()]), ..sh("", LONG) };
+        let argv = argv(&step.program);
+        let mut children = Vec::new();
+        for _ in 0..MOST_STUCK {
+            assert_eq!(run(&step, &free()).await.0.unwrap().stdout, "again\n");
+            let child = Command::new("/bin/sleep").arg("600").process_group(0).spawn().unwrap();
+            remember_stuck(&argv, child.id().and_then(|id| Pid::from_raw(i32::try_from(id).unwrap())));
+            children.push(child);
+        }
         let (result, evidence) = run(&step, &free()).await;
         assert!(matches!(result, Err(Failure::Stuck { .. })), "{result:?}");
-        assert_eq!(evidence.exit, "not started: its last child is still there");
-        child.kill().await.unwrap();
+        assert!(evidence.exit.starts_with("not started: "), "{evidence:?}");
+        for mut child in children {
+            child.kill().await.unwrap();
+        }
         assert_eq!(run(&step, &free()).await.0.unwrap().stdout, "again\n");
     }
 

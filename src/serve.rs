@@ -7,7 +7,7 @@ use sd_notify::NotifyState;
 use tokio::{
     select,
     signal::unix::{Signal, SignalKind, signal},
-    time::{Instant, MissedTickBehavior, interval, timeout},
+    time::{MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -64,6 +64,8 @@ async fn serve(
     let mut signals = Signals::new().context("signals")?;
     let server = tokio::spawn(servers.serve(agent.clone(), shutdown.clone()));
     let keeper = tokio::spawn(keep(agent.clone(), shutdown.clone()));
+    let lister = tokio::spawn(list(agent.clone(), shutdown.clone()));
+    tell(&[NotifyState::Ready, NotifyState::Status("serving")]);
     loop {
         select! {
             got = signals.next() => match got {
@@ -81,6 +83,7 @@ async fn serve(
     let drained = timeout(DRAIN, async {
         agent.drained().await;
         let _ = keeper.await;
+        let _ = lister.await;
         let _ = server.await;
     });
     drained.await.context("a run under way could not be ended in time")?;
@@ -88,28 +91,31 @@ async fn serve(
     Ok(())
 }
 
-/// The agent's own clockwork: lists the parts, samples the process, and answers the watchdog. The
-/// watchdog is answered here because this is what must go on, whatever the web server does.
+/// The agent's own clockwork: samples the process and answers the watchdog. Nothing here waits for
+/// a child, a disk or a caller, so that it stops only if the runtime does.
 async fn keep(agent: Arc<Agent>, shutdown: CancellationToken) {
     let mut process = interval(metrics::PROCESS_INTERVAL);
     process.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let watchdog = sd_notify::watchdog_enabled();
     let mut alive = interval(watchdog.map_or(NO_WATCHDOG, |within| within / 2));
     alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut next = Instant::now();
     loop {
         select! {
             () = shutdown.cancelled() => return,
-            () = tokio::time::sleep_until(next) => {
-                let first = !agent.ready();
-                agent.refresh_parts().await;
-                if first && agent.ready() {
-                    tell(&[NotifyState::Ready, NotifyState::Status("serving")]);
-                }
-                next = Instant::now() + agent.config.borrow().inventory_interval;
-            }
             _ = process.tick() => agent.sample_process(),
             _ = alive.tick() => if watchdog.is_some() { tell(&[NotifyState::Watchdog]) },
+        }
+    }
+}
+
+/// Lists the node's parts again and again.
+async fn list(agent: Arc<Agent>, shutdown: CancellationToken) {
+    loop {
+        agent.refresh_parts().await;
+        let interval = agent.config.borrow().inventory_interval;
+        select! {
+            () = shutdown.cancelled() => return,
+            () = sleep(interval) => {}
         }
     }
 }

@@ -7,12 +7,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::client::print;
-use crate::{
-    config::Config,
-    inventory, judge, lane,
-    run::Report,
-    runner::{self, Stop},
-};
+use crate::{config::Config, inventory, lane, run::Report, runner::Stop};
 
 pub(super) async fn main(
     config: &Config,
@@ -41,12 +36,12 @@ pub(super) async fn main(
         .map_or(std::time::Duration::ZERO, |timing| timing.timeout);
     let ctx = Context { targets: &targets, inventory: &inventory, settings: &config.settings, timeout };
     let plan = probe.plan(&ctx).map_err(|why| anyhow::anyhow!("{test}: {}", why.0))?;
-    let mut outputs = Vec::new();
-    for step in &plan.steps {
-        let (result, evidence) = runner::run(step, &stop).await;
-        outputs.push(result.map_err(|failure| anyhow::anyhow!("{failure}: {}", evidence.stderr.trim()))?);
-    }
-    let reports = judge::completed(&targets, probe.parse(&ctx, &outputs, &mut Memory::default())?);
+    let mut evidence = Vec::new();
+    let measured = lane::measure(probe, &ctx, &plan, &mut Memory::default(), &stop, &mut evidence).await;
+    let reports = measured.map_err(|outcome| {
+        let said: Vec<&str> = evidence.iter().map(|step| step.stderr.trim()).collect();
+        anyhow::anyhow!("{test}: {outcome} {}", said.join(" "))
+    })?;
     let worst = Verdict::worst(reports.iter().map(|report| report.verdict));
     if as_json {
         let reports: Vec<_> = reports.iter().map(object).collect();

@@ -23,6 +23,10 @@ const MAX_CHECKS: usize = 50;
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// A longer one is a typing error.
 const MAX_INTERVAL: Duration = Duration::from_secs(7 * 86_400);
+/// No probe takes a day.
+const MAX_TIMEOUT: Duration = Duration::from_secs(86_400);
+/// More could not be served by a process that stays small.
+const MAX_REQUESTS: usize = 10_000;
 /// What PCIe allows as MaxReadReq, in bytes; 0 does not judge it.
 const READ_REQUESTS: [u32; 7] = [0, 128, 256, 512, 1024, 2048, 4096];
 
@@ -141,6 +145,8 @@ impl Checker<'_> {
         let Span(timeout) = self.take(&key, timeout);
         if both_right && timeout.is_zero() {
             self.wrong(&key, "0 s is impossible: nothing ends in no time");
+        } else if timeout > MAX_TIMEOUT {
+            self.wrong(&key, format_args!("{timeout:?} is impossible: at most 1 day"));
         }
         Timing { enabled, interval, timeout }
     }
@@ -155,8 +161,11 @@ impl Checker<'_> {
         let socket = self.take("web.socket", raw.socket);
         let right = raw.max_requests.0.is_ok();
         let max_requests = self.take("web.max_requests", raw.max_requests);
-        if right && max_requests == 0 {
-            self.wrong("web.max_requests", "0 is impossible: nothing would be answered");
+        if right && !(1..=MAX_REQUESTS).contains(&max_requests) {
+            self.wrong(
+                "web.max_requests",
+                format_args!("{max_requests} is impossible: from 1 to {MAX_REQUESTS}"),
+            );
         }
         Web {
             listen,
@@ -261,6 +270,7 @@ impl Checker<'_> {
 
     fn exec_check(&mut self, section: &str, raw: raw::Check) -> ExecCheck {
         let key = |leaf: &str| format!("{section}.{leaf}");
+        let (had_name, had_argv) = (raw.name.is_some(), raw.argv.is_some());
         let name = match raw.name {
             Some(leaf) => self.take(&key("name"), leaf),
             None => {
@@ -268,6 +278,9 @@ impl Checker<'_> {
                 String::new()
             }
         };
+        if name.is_empty() && had_name {
+            self.wrong(&key("name"), "it is empty");
+        }
         if !name.is_empty() && !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
             self.wrong(
                 &key("name"),
@@ -281,6 +294,9 @@ impl Checker<'_> {
                 Vec::new()
             }
         };
+        if argv.is_empty() && had_argv {
+            self.wrong(&key("argv"), "it names no program");
+        }
         if argv.first().is_some_and(|program| !Path::new(program).is_absolute()) {
             self.wrong(&key("argv"), format_args!("{:?} is not an absolute path", argv[0]));
         }

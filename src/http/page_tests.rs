@@ -126,6 +126,7 @@ fn snapshot(trusted: bool) -> Snapshot {
         Arc::new(Run {
             id,
             probe: "pcie",
+            target: None,
             trigger: Trigger::Periodic,
             started: NOW - 60.0 * (13 - id) as f64,
             took: Duration::from_millis(12),

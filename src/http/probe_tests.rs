@@ -29,6 +29,7 @@ fn run(outcome: Outcome) -> Run {
     Run {
         id: 7,
         probe: "nic",
+        target: None,
         trigger: Trigger::OnDemand,
         started: 1.0,
         took: Duration::from_millis(20),

@@ -35,6 +35,8 @@ fn every_mistake_is_told_with_its_key() {
             "probe.exec.check.0.argv: \"relative\" is not an absolute path",
         ),
         ("[[probe.exec.check]]\nargv = [\"/bin/true\"]\n", "probe.exec.check.0: name is missing"),
+        ("[[probe.exec.check]]\nname = \"\"\nargv = []\n", "probe.exec.check.0.argv: it names no program"),
+        ("[probe.gpu]\ntimeout = \"2days\"\n", "probe.gpu.timeout: 172800s is impossible: at most 1 day"),
         ("probe = 3\n", "probe: "),
         ("[probe\n", "config.toml"),
     ];

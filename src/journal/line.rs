@@ -1,0 +1,100 @@
+//! The form of a journal line: a run with its metrics by name.
+
+use std::time::Duration;
+
+use probes::{Finding, Measurement, Target, Verdict};
+use serde::{Deserialize, Serialize};
+
+use crate::run::{Evidence, Outcome, Report, Run, Trigger};
+
+#[derive(Deserialize, Serialize)]
+pub(super) struct Line {
+    id: u64,
+    probe: String,
+    target: Option<Target>,
+    trigger: Trigger,
+    started: f64,
+    took: Duration,
+    outcome: Outcome,
+    reports: Vec<ReportLine>,
+    evidence: Vec<Evidence>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct ReportLine {
+    target: Target,
+    verdict: Verdict,
+    reason: String,
+    findings: Vec<Finding>,
+    values: Vec<ValueLine>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct ValueLine {
+    metric: String,
+    labels: Vec<String>,
+    value: f64,
+}
+
+impl Line {
+    pub(super) fn of(run: &Run) -> Line {
+        Line {
+            id: run.id,
+            probe: run.probe.to_string(),
+            target: run.target.clone(),
+            trigger: run.trigger,
+            started: run.started,
+            took: run.took,
+            outcome: run.outcome.clone(),
+            reports: run.reports.iter().map(ReportLine::of).collect(),
+            evidence: run.evidence.clone(),
+        }
+    }
+
+    /// None for a probe that this version does not know any more.
+    pub(super) fn run(self) -> Option<Run> {
+        Some(Run {
+            id: self.id,
+            probe: probes::find(&self.probe)?.name(),
+            target: self.target,
+            trigger: self.trigger,
+            started: self.started,
+            took: self.took,
+            outcome: self.outcome,
+            reports: self.reports.into_iter().map(ReportLine::report).collect(),
+            evidence: self.evidence,
+        })
+    }
+}
+
+impl ReportLine {
+    fn of(report: &Report) -> ReportLine {
+        let value = |m: &Measurement| ValueLine {
+            metric: m.metric.name.to_string(),
+            labels: m.labels.clone(),
+            value: m.value,
+        };
+        ReportLine {
+            target: report.target.clone(),
+            verdict: report.verdict,
+            reason: report.reason.clone(),
+            findings: report.findings.clone(),
+            values: report.measurements.iter().map(value).collect(),
+        }
+    }
+
+    fn report(self) -> Report {
+        let measurement = |line: ValueLine| {
+            let metric = probes::find_metric(&line.metric)?;
+            let known = metric.labels.len() == line.labels.len();
+            known.then_some(Measurement { metric, labels: line.labels, value: line.value })
+        };
+        Report {
+            target: self.target,
+            verdict: self.verdict,
+            reason: self.reason,
+            findings: self.findings,
+            measurements: self.values.into_iter().filter_map(measurement).collect(),
+        }
+    }
+}
