@@ -17,7 +17,7 @@ use std::{
 
 use governor::{
     Quota, RateLimiter,
-    clock::{Clock, DefaultClock},
+    clock::{Clock, DefaultClock, Reference as _},
     middleware::NoOpMiddleware,
     state::{InMemoryState, NotKeyed},
 };
@@ -64,12 +64,14 @@ type Bucket<C> = RateLimiter<NotKeyed, InMemoryState, C, NoOpMiddleware<<C as Cl
 #[derive(Debug)]
 struct Buckets<C: Clock> {
     budget: Budget,
+    /// What was taken for runs that were refused after all, and when.
+    credit: BTreeMap<Resource, (u32, C::Instant)>,
     of: BTreeMap<Resource, Bucket<C>>,
 }
 
 impl<C: Clock + Clone> Gate<C> {
     pub(crate) fn new(budget: Budget, clock: C) -> Gate<C> {
-        let buckets = Mutex::new(Buckets { budget, of: BTreeMap::new() });
+        let buckets = Mutex::new(Buckets { budget, credit: BTreeMap::new(), of: BTreeMap::new() });
         Gate { clock, locks: Arc::default(), buckets }
     }
 
@@ -79,7 +81,7 @@ impl<C: Clock + Clone> Gate<C> {
         let mut buckets = lock(&self.buckets);
         if buckets.budget != budget {
             let known: Vec<Resource> = buckets.of.keys().cloned().collect();
-            *buckets = Buckets { budget, of: BTreeMap::new() };
+            *buckets = Buckets { budget, credit: BTreeMap::new(), of: BTreeMap::new() };
             for resource in known {
                 buckets.empty(&resource, &self.clock);
             }
@@ -145,13 +147,24 @@ impl<C: Clock + Clone> Gate<C> {
 
     fn spend(&self, uses: &[Use]) -> Result<(), Skip> {
         let mut buckets = lock(&self.buckets);
-        uses.iter().try_for_each(|used| buckets.take(used, &self.clock))
+        for (taken, used) in uses.iter().enumerate() {
+            if let Err(skip) = buckets.take(used, &self.clock) {
+                uses[..taken].iter().for_each(|used| buckets.give_back(used, &self.clock));
+                return Err(skip);
+            }
+        }
+        Ok(())
     }
 }
 
 impl<C: Clock + Clone> Buckets<C> {
     fn take(&mut self, used: &Use, clock: &C) -> Result<(), Skip> {
-        let Some(amount) = NonZeroU32::new(used.amount) else { return Ok(()) };
+        let credit = self.credit(&used.resource, clock);
+        let spent = credit.min(used.amount);
+        let Some(amount) = NonZeroU32::new(used.amount - spent) else {
+            self.spend_credit(&used.resource, spent);
+            return Ok(());
+        };
         let name = name(&used.resource);
         let refuse =
             |detail: String, retry_after| Err(Skip { reason: SkipReason::Budget, detail, retry_after });
@@ -159,7 +172,10 @@ impl<C: Clock + Clone> Buckets<C> {
             return refuse(format!("{name} has no budget"), RETRY);
         };
         match bucket.check_n(amount) {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(())) => {
+                self.spend_credit(&used.resource, spent);
+                Ok(())
+            }
             Ok(Err(not_until)) => {
                 let wait = not_until.wait_time_from(clock.now());
                 refuse(format!("the hourly budget of {name} has room again in {} s", wait.as_secs()), wait)
@@ -168,6 +184,29 @@ impl<C: Clock + Clone> Buckets<C> {
                 let detail = format!("a run takes {amount} of {name}, more than its budget ever holds");
                 refuse(detail, Duration::from_secs(3600))
             }
+        }
+    }
+
+    /// Notes what a run was refused after it was taken: a bucket can't be asked without taking.
+    fn give_back(&mut self, used: &Use, clock: &C) {
+        let credit = self.credit(&used.resource, clock);
+        self.credit.insert(used.resource.clone(), (credit + used.amount, clock.now()));
+    }
+
+    /// What is left of that. It lasts as long as the bucket needs to refill so much, so that both
+    /// together never hold more than the budget.
+    fn credit(&self, resource: &Resource, clock: &C) -> u32 {
+        let refill = f64::from(hourly(self.budget, resource).div_ceil(2).max(1)) / 3600.0;
+        let fresh = |(amount, at): &&(u32, C::Instant)| {
+            let age: Duration = clock.now().duration_since(*at).into();
+            age.as_secs_f64() * refill < f64::from(*amount)
+        };
+        self.credit.get(resource).filter(fresh).map_or(0, |(amount, _)| *amount)
+    }
+
+    fn spend_credit(&mut self, resource: &Resource, spent: u32) {
+        if let Some((amount, _)) = self.credit.get_mut(resource) {
+            *amount = amount.saturating_sub(spent);
         }
     }
 
@@ -333,6 +372,22 @@ mod tests {
             .max()
             .unwrap();
         assert!((9_000..=18_000).contains(&worst), "{worst} ms in the worst hour");
+    }
+
+    #[test]
+    fn a_run_that_is_refused_takes_nothing() {
+        let (gate, clock) = gate();
+        let other = Use { resource: Resource::Gpu("0000:15:00.0".into()), amount: 9_000 };
+        let _ = enter(&gate, Cost::Light, &plan(vec![other.clone()])).unwrap();
+        for _ in 0..100 {
+            let both = plan(vec![gpu(3_000), other.clone()]);
+            assert_eq!(enter(&gate, Cost::Light, &both).unwrap_err(), SkipReason::Budget);
+            clock.advance(Duration::from_secs(1));
+        }
+        let whole_burst = enter(&gate, Cost::Light, &plan(vec![gpu(9_000)]));
+        assert!(whole_burst.is_ok(), "{whole_burst:?}");
+        drop(whole_burst);
+        assert_eq!(enter(&gate, Cost::Light, &plan(vec![gpu(3_000)])).unwrap_err(), SkipReason::Budget);
     }
 
     #[test]
