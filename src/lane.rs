@@ -6,14 +6,14 @@
 //! everything that shows or exports results reads that and nothing else.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use probes::{Context, Memory, Output, Plan, Probe, Reading, Scope, Target, Verdict};
+use probes::{Context, Memory, Output, Plan, Probe, Reading, Scope, Target};
 use rand::RngExt as _;
 use tokio::{
     select,
@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use crate::{
-    config::{Config, Timing},
+    config::Config,
     core::Core,
     gate::Asked,
     history::History,
@@ -32,37 +32,18 @@ use crate::{
     runner::{self, Stop, Unfinished, epoch_seconds},
 };
 
+mod timing;
+mod view;
+
+pub(crate) use timing::timing;
+use timing::{phase, until_phase};
+use view::stand;
+pub(crate) use view::{Standing, View};
+
 /// How far a tick strays from its time, as a part of the interval: nodes must not fall into step.
 const JITTER: f64 = 0.1;
 /// Before the first runs of a fresh agent, so that its lanes don't start all at once.
 const FIRST_RUNS: Duration = Duration::from_millis(500);
-
-/// What a lane says to everybody else.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct View {
-    /// The newest run, however it ended.
-    pub(crate) last: Option<Arc<Run>>,
-    /// What is known of each target, also of those that are gone.
-    pub(crate) standings: BTreeMap<Target, Standing>,
-    /// When a run began that is still under way.
-    pub(crate) running: Option<f64>,
-}
-
-/// What is known of one target. A run that was skipped or cancelled leaves it as it is: it ages.
-#[derive(Clone, Debug)]
-pub(crate) struct Standing {
-    pub(crate) verdict: Verdict,
-    /// Why, in one sentence.
-    pub(crate) reason: String,
-    /// Since when the verdict is this one, in seconds since the epoch.
-    pub(crate) since: f64,
-    /// When the newest run ended, however it ended; 0 before the first.
-    pub(crate) last_run: f64,
-    /// The run that the verdict is from; none before the first, or for a part that is absent.
-    pub(crate) judged: Option<Arc<Run>>,
-    /// The newest run that measured it, and when that ended.
-    pub(crate) completed: Option<(f64, Arc<Run>)>,
-}
 
 /// A request for a run now.
 #[derive(Debug)]
@@ -428,99 +409,5 @@ fn parse(
     match catch_unwind(AssertUnwindSafe(|| probe.parse(ctx, outputs, memory))) {
         Ok(parsed) => parsed.map_err(|error| error.to_string()),
         Err(_) => Err("the parser failed; the agent's log says where".to_string()),
-    }
-}
-
-impl Standing {
-    fn unmeasured(now: f64) -> Standing {
-        Standing {
-            verdict: Verdict::Unknown,
-            reason: "it has not been measured yet".to_string(),
-            since: now,
-            last_run: 0.0,
-            judged: None,
-            completed: None,
-        }
-    }
-
-    /// Whether the part was accepted once and is gone.
-    pub(crate) fn is_absent(&self) -> bool {
-        self.verdict == Verdict::Fail && self.judged.is_none()
-    }
-
-    fn be_absent(&mut self, now: f64) {
-        *self = Standing {
-            verdict: Verdict::Fail,
-            reason: judge::ABSENT.to_string(),
-            since: now,
-            judged: None,
-            completed: None,
-            last_run: self.last_run,
-        };
-    }
-}
-
-fn stand(view: &mut View, report: &Report, run: &Arc<Run>, ended: f64) {
-    let standing = view.standings.entry(report.target.clone()).or_insert_with(|| Standing::unmeasured(ended));
-    if standing.verdict != report.verdict {
-        standing.since = ended;
-    }
-    standing.verdict = report.verdict;
-    standing.reason = report.reason.clone();
-    standing.last_run = ended;
-    standing.judged = Some(run.clone());
-    if run.outcome == Outcome::Completed && !(report.measurements.is_empty() && report.findings.is_empty()) {
-        standing.completed = Some((ended, run.clone()));
-    }
-}
-
-/// When and for how long a lane runs: the operator's own checks have times of their own.
-pub(crate) fn timing(config: &Config, probe: &str, target: Option<&Target>) -> Option<Timing> {
-    match target {
-        Some(Target::Check(name)) => config
-            .settings
-            .exec
-            .iter()
-            .find(|check| check.name == *name)
-            .map(|check| Timing { enabled: true, interval: check.interval, timeout: check.timeout }),
-        Some(Target::Node | Target::Pci(_) | Target::Rdma(_)) | None => config.timings.get(probe).copied(),
-    }
-}
-
-/// Where in its interval a lane runs, from 0 to 1: the same after a restart, spread over the nodes.
-fn phase(node: &str, probe: &str, target: &Target) -> f64 {
-    // FNV-1a: std's hashers promise no stable value.
-    let text = format!("{node} {probe} {target}");
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    // FNV's high bits mix poorly on short texts; fold them.
-    f64::from(u32::try_from((hash ^ (hash >> 32)) & 0xffff_ffff).unwrap_or(0)) / f64::from(u32::MAX)
-}
-
-/// The time from `now` to the next point of that phase.
-fn until_phase(now: f64, interval: Duration, phase: f64) -> Duration {
-    let interval = interval.as_secs_f64();
-    let into = (now / interval).fract();
-    let wait = if phase > into { phase - into } else { 1.0 + phase - into };
-    Duration::from_secs_f64(wait * interval)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn phases_spread_over_the_interval_and_are_met_within_it() {
-        let mut tenths = [0; 10];
-        for node in 0..1000 {
-            let phase = phase(&format!("node-{node}"), "exec", &Target::Check("raid".into()));
-            let wait = until_phase(1_000_000.25, Duration::from_secs(600), phase);
-            assert!(wait > Duration::ZERO && wait <= Duration::from_secs(600), "{wait:?}");
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 9")]
-            let tenth = ((phase * 10.0) as usize).min(9);
-            tenths[tenth] += 1;
-        }
-        assert!(tenths.iter().all(|count| (60..140).contains(count)), "{tenths:?}");
     }
 }
