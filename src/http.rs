@@ -36,7 +36,10 @@ use tracing::{debug, info, warn};
 use crate::{
     agent::Agent,
     config::Config,
-    http::auth::{Caller, Passwords, Peer},
+    http::{
+        auth::{Caller, Passwords, Peer},
+        patient::Patient,
+    },
     web_config::WebConfigFile,
 };
 
@@ -46,6 +49,7 @@ mod config;
 mod evidence;
 mod metrics;
 mod page;
+mod patient;
 mod probe;
 mod query;
 mod route;
@@ -62,6 +66,10 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// How long a TLS handshake may take. It has a few round trips, between continents 0.3 s each.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a caller may take to read the next bytes of an answer. A lossy line between continents
+/// stalls for seconds; answers are up to some MB, and they stay in memory until they are read.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a connection may make us buffer: a head with a long cookie is 8 kB.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -93,6 +101,7 @@ pub(crate) struct Servers {
     unix: Option<(UnixListener, SocketFile)>,
     web_config: Option<WebConfigFile>,
     max_requests: usize,
+    read_timeout: Duration,
 }
 
 /// The socket's path, which goes with us.
@@ -151,7 +160,7 @@ pub(crate) async fn bind(config: &Config) -> anyhow::Result<Servers> {
             )));
         }
     };
-    Ok(Servers { tcp, unix, web_config, max_requests: web.max_requests })
+    Ok(Servers { tcp, unix, web_config, max_requests: web.max_requests, read_timeout: READ_TIMEOUT })
 }
 
 /// What to do about an address that can't be had.
@@ -202,6 +211,7 @@ struct Shared<H> {
     requests: Arc<Semaphore>,
     web_config: Option<WebConfigFile>,
     passwords: Passwords,
+    read_timeout: Duration,
     tracker: TaskTracker,
     stop: CancellationToken,
 }
@@ -233,6 +243,7 @@ impl Servers {
             requests: Arc::new(Semaphore::new(self.max_requests)),
             web_config: self.web_config,
             passwords: Passwords::default(),
+            read_timeout: self.read_timeout,
             tracker: TaskTracker::new(),
             stop: stop.clone(),
         });
@@ -288,6 +299,7 @@ where
             let shared = self.clone();
             self.tracker.spawn(async move {
                 let _permit = permit;
+                let stream = Patient::new(stream, shared.read_timeout);
                 shared.requests(stream, Peer::Socket { uid }).await;
             });
         }
@@ -323,6 +335,7 @@ where
         if let Err(error) = stream.set_nodelay(true) {
             debug!(%error, "caller is gone");
         }
+        let stream = Patient::new(stream, self.read_timeout);
         let tls = match &self.web_config {
             Some(file) => file.current().await.tls.clone(),
             None => None,

@@ -69,7 +69,7 @@ where
             "fabricpulse is not ready: the node's parts are not listed yet",
         ),
         ("GET", "/api/v1/status") => json(StatusCode::OK, &Status::of(agent)),
-        ("GET", "/api/v1/runs") => api::runs(site, caller, asked),
+        ("GET", "/api/v1/runs") => api::runs(site, asked),
         ("GET", "/api/v1/runs/") => api::run(site, caller, name),
         ("GET", "/run/") => match name.parse().ok().and_then(|id| status::find_run(agent, id)) {
             Some(run) => html(StatusCode::OK, page::run(&status::Snapshot::take(agent, caller), &run)),
