@@ -37,7 +37,7 @@ use crate::{
     agent::Agent,
     config::Config,
     http::{
-        auth::{Caller, Passwords, Peer},
+        auth::{Caller, Denied, Passwords, Peer},
         patient::Patient,
     },
     web_config::WebConfigFile,
@@ -394,20 +394,21 @@ where
             Peer::Socket { uid } => return (self.handler)(Caller::Socket { uid }, request).await,
             Peer::Tcp { certificate } => certificate,
         };
-        let Ok(_permit) = self.requests.try_acquire() else {
-            let mut busy =
-                route::words(StatusCode::SERVICE_UNAVAILABLE, "too many requests at the same time");
-            busy.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-            return busy;
-        };
         let config = match &self.web_config {
             Some(file) => Some(file.current().await),
             None => None,
         };
+        // Room is taken by those who are let in: wrong passwords in a queue are not requests.
         let caller = self.passwords.caller(config.as_deref(), request.headers(), certificate).await;
-        let mut response = match caller {
-            Some(caller) => (self.handler)(caller, request).await,
-            None => {
+        let mut response = match (caller, self.requests.try_acquire()) {
+            (Ok(caller), Ok(_permit)) => (self.handler)(caller, request).await,
+            (Ok(_), Err(_)) => {
+                come_back(StatusCode::SERVICE_UNAVAILABLE, "too many requests at the same time")
+            }
+            (Err(Denied::Busy), _) => {
+                come_back(StatusCode::TOO_MANY_REQUESTS, "too many passwords wait to be checked")
+            }
+            (Err(Denied::Unproven), _) => {
                 let mut refused = route::words(StatusCode::UNAUTHORIZED, "user name and password, please");
                 let challenge = HeaderValue::from_static("Basic realm=\"fabricpulse\", charset=\"UTF-8\"");
                 refused.headers_mut().insert(WWW_AUTHENTICATE, challenge);
@@ -419,6 +420,13 @@ where
         }
         response
     }
+}
+
+/// Says why not now, and that a second later may be different.
+fn come_back(status: StatusCode, why: &str) -> Response<Body> {
+    let mut response = route::words(status, why);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
 }
 
 #[cfg(test)]

@@ -221,6 +221,26 @@ async fn with_users_tcp_needs_a_password_and_the_socket_does_not() {
     server.end().await;
 }
 
+#[tokio::test]
+async fn wrong_passwords_take_no_room_from_those_who_are_known() {
+    // A hash that takes some 100 ms here, and a server that answers two requests at a time.
+    let yaml = format!("basic_auth_users:\n  Bob: {}\n", bcrypt::hash("s3cret", 7).unwrap());
+    let server = Server::start(Some(&yaml)).await;
+    let known = "authorization: Basic Qm9iOnMzY3JldA==\r\n";
+    assert!(server.ask("/", known).await.ends_with("Bob\n"));
+    let wrong = async || server.ask("/", "authorization: Basic Qm9iOnMzY3JlVA==\r\n").await;
+    let meanwhile = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        server.ask("/", known).await
+    };
+    let (one, two, three, four, known) = tokio::join!(wrong(), wrong(), wrong(), wrong(), meanwhile);
+    assert!(known.starts_with("HTTP/1.1 200 "), "{known}");
+    for refused in [one, two, three, four] {
+        assert!(refused.starts_with("HTTP/1.1 401 "), "{refused}");
+    }
+    server.end().await;
+}
+
 /// A TLS connection that trusts the server's certificate, and shows it as its own if asked to.
 async fn tls(server: &Server, certificate: bool) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
     let chain: Vec<_> =
