@@ -74,7 +74,7 @@ async fn check(client: &Client, format: CheckFormat, max_age: Option<Duration>) 
         Ok((status, text)) if status.is_success() => serde_json::from_str::<Seen>(&text)
             .map_err(|error| format!("the agent's answer is not understood: {error}")),
         Ok((status, text)) => Err(format!("the agent answers {status}: {}", text.trim())),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(format!("{:#}", anyhow::Error::from(error))),
     };
     let seen = seen.as_ref().map_err(String::as_str);
     let (text, code) = check::check(seen, format, max_age.map(|age| age.as_secs_f64()), epoch_seconds());

@@ -23,6 +23,7 @@ use crate::{
         route::{Refusal, Site, json, json_error},
         status::{Value, find_run},
     },
+    hold::HoldError,
     run::{Evidence, Outcome, Run},
 };
 
@@ -308,15 +309,24 @@ pub(crate) fn hold(agent: &Agent, by: &str, text: &[u8]) -> Response<Body> {
             StatusCode::OK,
             &json!({ "since": hold.since, "until": hold.until, "reason": hold.reason, "by": hold.by }),
         ),
-        Err(error) => json_error(StatusCode::BAD_REQUEST, &format!("{error:#}")),
+        Err(error) => hold_refused(error),
     }
+}
+
+/// What was asked for is the caller's to mend, and a file that can't be written is ours.
+fn hold_refused(error: HoldError) -> Response<Body> {
+    let status = match error {
+        HoldError::Length(_) | HoldError::Reason => StatusCode::BAD_REQUEST,
+        HoldError::File { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    json_error(status, &format!("{:#}", anyhow::Error::from(error)))
 }
 
 /// `POST /api/v1/release`
 pub(crate) fn release(agent: &Agent, by: &str) -> Response<Body> {
     match agent.release(by) {
         Ok(released) => json(StatusCode::OK, &json!({ "released": released })),
-        Err(error) => json_error(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error:#}")),
+        Err(error) => hold_refused(error),
     }
 }
 

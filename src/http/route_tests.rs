@@ -148,6 +148,23 @@ async fn everybody_is_answered_what_is_theirs_and_told_how_to_get_more() {
 }
 
 #[tokio::test]
+async fn a_hold_that_can_not_be_written_says_why_and_is_not_the_callers_fault() {
+    let directory = tempfile::tempdir().unwrap();
+    let site = site(directory.path());
+    // A directory where the file should be can neither be replaced nor removed as one.
+    std::fs::create_dir_all(directory.path().join("state/hold.json/full")).unwrap();
+    let hold = r#"{"for": "2h", "reason": "NIC swap"}"#;
+    for (line, body) in [("POST /api/v1/hold", hold), ("POST /api/v1/release", "")] {
+        let (status, text) = ask(&site, &ROOT, line, body, None).await;
+        assert_eq!(status, 500, "{line}: {text}");
+        assert!(text.contains("hold.json: ") && text.contains("os error"), "{line}: {text}");
+    }
+    let long = r#"{"for": "9999d", "reason": ""}"#;
+    let (status, text) = ask(&site, &ROOT, "POST /api/v1/hold", long, None).await;
+    assert!(status == 400 && text.contains("30 days"), "{status} {text}");
+}
+
+#[tokio::test]
 async fn a_page_of_another_site_can_not_act_even_for_those_who_may() {
     let directory = tempfile::tempdir().unwrap();
     let site = site(directory.path());

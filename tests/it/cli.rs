@@ -52,6 +52,17 @@ fn a_check_without_an_agent_fails_open_with_a_message() {
 }
 
 #[test]
+fn a_check_says_why_it_has_no_answer() {
+    let machine = Machine::empty();
+    // A socket that takes a connection and ends it.
+    let listener = std::os::unix::net::UnixListener::bind(machine.path("agent.sock")).unwrap();
+    let server = std::thread::spawn(move || drop(listener.accept()));
+    let said = text(&machine.run(&["check"]));
+    server.join().unwrap();
+    assert!(said.contains("answer of ") && said.contains(": connection closed"), "{said}");
+}
+
+#[test]
 fn a_hold_is_placed_seen_and_released() {
     let machine = Machine::empty();
     let agent = machine.start();
