@@ -19,7 +19,7 @@ use anyhow::Context as _;
 use hyper::{
     Request, Response, StatusCode,
     body::{Bytes, Incoming},
-    header::{HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
+    header::{HeaderValue, WWW_AUTHENTICATE},
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -87,6 +87,9 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The pause after a failed accept, when file descriptors are used up, before the next attempt.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(250);
+
+/// When a caller for whom there is no room may come back.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Connections that the kernel holds for us while we are busy.
 const BACKLOG: u32 = 128;
@@ -403,10 +406,10 @@ where
         let mut response = match (caller, self.requests.try_acquire()) {
             (Ok(caller), Ok(_permit)) => (self.handler)(caller, request).await,
             (Ok(_), Err(_)) => {
-                come_back(StatusCode::SERVICE_UNAVAILABLE, "too many requests at the same time")
+                route::later(StatusCode::SERVICE_UNAVAILABLE, "too many requests at the same time", RETRY)
             }
             (Err(Denied::Busy), _) => {
-                come_back(StatusCode::TOO_MANY_REQUESTS, "too many passwords wait to be checked")
+                route::later(StatusCode::TOO_MANY_REQUESTS, "too many passwords wait to be checked", RETRY)
             }
             (Err(Denied::Unproven), _) => {
                 let mut refused = route::words(StatusCode::UNAUTHORIZED, "user name and password, please");
@@ -420,13 +423,6 @@ where
         }
         response
     }
-}
-
-/// Says why not now, and that a second later may be different.
-fn come_back(status: StatusCode, why: &str) -> Response<Body> {
-    let mut response = route::words(status, why);
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    response
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use serde_json::json;
 
 use crate::{
     agent::Agent,
+    hold::HoldError,
     http::{
         Body,
         auth::Caller,
@@ -23,7 +24,6 @@ use crate::{
         route::{Refusal, Site, json, json_error},
         status::{Value, find_run},
     },
-    hold::HoldError,
     run::{Evidence, Outcome, Run},
 };
 

@@ -1,3 +1,5 @@
+use governor::clock::FakeRelativeClock;
+use hyper::header::{HeaderValue, RETRY_AFTER};
 use probes::Measurement;
 
 use super::*;
@@ -148,6 +150,17 @@ fn a_refusal_says_why_and_when_to_ask_again() {
         assert_eq!(response.status().as_u16(), status, "{reason:?}");
         assert_eq!(response.headers()[RETRY_AFTER], retry, "{reason:?}");
     }
+}
+
+#[test]
+fn what_anybody_asks_of_one_probe_is_bounded_and_the_others_are_not_touched() {
+    let clock = FakeRelativeClock::default();
+    let asked = Asked::new(clock.clone());
+    assert_eq!((0..100).filter(|_| asked.take("nic").is_ok()).count(), 30);
+    assert!(asked.take("nic").unwrap_err() <= Duration::from_secs(1));
+    assert!(asked.take("pcie").is_ok());
+    clock.advance(Duration::from_secs(2));
+    assert_eq!((0..100).filter(|_| asked.take("nic").is_ok()).count(), 2);
 }
 
 #[test]
