@@ -74,6 +74,7 @@ fn lane(probe: &'static str, target: &str, verdict: Verdict, reason: &str) -> La
         since: NOW - 4000.0,
         last_run: Some(NOW - 20.0),
         last_completed: Some(NOW - 20.0),
+        last_judged: Some(NOW - 20.0),
         interval: 60.0,
         running: None,
         run: Some(12),
