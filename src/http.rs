@@ -51,7 +51,7 @@ mod metrics;
 mod page;
 mod patient;
 mod probe;
-mod query;
+pub(crate) mod query;
 mod route;
 mod status;
 mod style;

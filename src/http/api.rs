@@ -25,6 +25,7 @@ use crate::{
         status::{Value, find_run},
     },
     run::{Evidence, Outcome, Run},
+    words,
 };
 
 /// Runs in one answer unless the caller says how many.
@@ -269,7 +270,7 @@ pub(crate) fn start(site: &Arc<Site>, text: &[u8]) -> Response<Body> {
         Err(refused) => return *refused,
     };
     if let Some(peer) = wanted.peer {
-        return json_error(StatusCode::BAD_REQUEST, &unknown_peer(&peer));
+        return json_error(StatusCode::BAD_REQUEST, &words::unknown_peer(&peer));
     }
     let lane = match site.agent.find(&wanted.test, wanted.target.as_deref()) {
         Ok((lane, _)) => lane,
@@ -291,11 +292,6 @@ pub(crate) fn start(site: &Arc<Site>, text: &[u8]) -> Response<Body> {
         response.headers_mut().insert(LOCATION, location);
     }
     response
-}
-
-/// What a caller is told who names a peer.
-pub(crate) fn unknown_peer(peer: &str) -> String {
-    format!("there is no peer {peer:?}: no peers are configured")
 }
 
 /// `POST /api/v1/hold`

@@ -24,10 +24,11 @@ use crate::{
         Body, api,
         auth::Caller,
         metrics, query,
-        route::{self, Site, later, words},
+        route::{self, Site, later},
     },
     metrics::{self as exposition, Format},
     run::{Outcome, Run, Skip, SkipReason},
+    words,
 };
 
 /// Prometheus says how long it waits; the answer must be there before.
@@ -73,7 +74,7 @@ pub(crate) async fn answer(
     headers: &HeaderMap,
     asked: Option<&str>,
 ) -> Response<Body> {
-    let bad = |what: &str| words(StatusCode::BAD_REQUEST, what);
+    let bad = |what: &str| route::words(StatusCode::BAD_REQUEST, what);
     let query = match query::parse(asked, &["test", "target", "peer", "debug"]) {
         Ok(query) => query,
         Err(what) => return bad(&what),
@@ -84,11 +85,10 @@ pub(crate) async fn answer(
         Some(_) => return bad("debug must be true or false"),
     };
     let Some(test) = query.get("test") else {
-        let known: Vec<_> = probes::PROBES.iter().map(|probe| probe.name()).collect();
-        return bad(&format!("parameter \"test\" is missing; known are {}", known.join(", ")));
+        return bad(&format!("parameter \"test\" is missing; known are {}", words::known_tests()));
     };
     if let Some(peer) = query.get("peer") {
-        return bad(&api::unknown_peer(peer));
+        return bad(&words::unknown_peer(peer));
     }
     let (lane, target) = match site.agent.find(test, query.get("target").map(String::as_str)) {
         Ok(found) => found,
@@ -151,7 +151,7 @@ pub(crate) async fn answer(
         timeout: shortened.unwrap_or(own),
     };
     if debug {
-        return words(StatusCode::OK, answer.debug().trim_end());
+        return route::words(StatusCode::OK, answer.debug().trim_end());
     }
     metrics::answer(headers, |format| answer.encode(format))
 }
@@ -233,15 +233,7 @@ impl Answer<'_> {
         for report in api::reports(run, self.target) {
             line(format!("\n{}: {}: {}", report.target, report.verdict, report.reason));
             for finding in &report.findings {
-                let verdict = finding.verdict.map_or("not applicable", Verdict::word);
-                line(format!("  {} of {}: {verdict}: found {}", finding.check, finding.part, finding.found));
-                for (name, text) in
-                    [("expected", &finding.expected), ("why", &finding.why), ("command", &finding.command)]
-                {
-                    if !text.is_empty() {
-                        line(format!("    {name}: {text}"));
-                    }
-                }
+                line(words::lines(finding).trim_end().to_string());
             }
         }
         for step in &run.evidence {

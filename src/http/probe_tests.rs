@@ -170,7 +170,7 @@ fn debug_shows_what_was_executed_what_was_expected_and_what_was_measured() {
         "run 7 of nic, on demand: completed",
         "mlx5_1: degraded: as it is",
         "expected: ACTIVE, as on every used port",
-        "command: rdma link show",
+        "try: rdma link show",
         "argv: [\"fabricpulse\", \"worker\"]",
         "exit: exit 0, after 0.019 s",
         "standard output:\n{}",
