@@ -33,13 +33,12 @@ pub fn unread(check: &str, problem: &Problem) -> Finding {
     .try_command(format!("cat {}", problem.path))
 }
 
-/// A span of time for a person: `45 s`, `12 min`, `1 h`.
+/// A span of seconds for a person: `45 s`, `12 min`, `1 h`, `3 days`.
 pub fn span(seconds: f64) -> String {
-    if seconds < 90.0 {
-        format!("{seconds:.0} s")
-    } else if seconds < 5400.0 {
-        format!("{:.0} min", seconds / 60.0)
-    } else {
-        format!("{:.0} h", seconds / 3600.0)
+    match seconds.max(0.0) {
+        s if s < 90.0 => format!("{s:.0} s"),
+        s if s < 5400.0 => format!("{:.0} min", s / 60.0),
+        s if s < 172_800.0 => format!("{:.0} h", s / 3600.0),
+        s => format!("{:.0} days", s / 86_400.0),
     }
 }

@@ -381,7 +381,7 @@ fn wanted(config: &Config, inventory: &Inventory) -> Vec<(&'static dyn Probe, Op
 }
 
 /// The PCI address of the NIC that has this RDMA device or network interface.
-fn pci_of(inventory: &Inventory, name: &str) -> Option<String> {
+pub(crate) fn pci_of(inventory: &Inventory, name: &str) -> Option<String> {
     let has = |nic: &&probes::inventory::Nic| nic.rdma.iter().chain(&nic.netdevs).any(|known| known == name);
     inventory.nics.iter().find(has).map(|nic| nic.function.pci.clone())
 }

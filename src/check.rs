@@ -38,7 +38,8 @@ struct SeenLane {
     target: String,
     verdict: Verdict,
     reason: String,
-    last_completed: Option<f64>,
+    /// None for a part that is absent, and before the first run.
+    last_judged: Option<f64>,
     /// Seconds.
     interval: f64,
 }
@@ -82,11 +83,11 @@ pub(crate) fn check(
 }
 
 /// A verdict speaks for now as long as it is young. A fault does not heal by growing old, yet it is
-/// no longer known; and what was never measured and has a verdict all the same is a part that is
-/// absent, which is known without a run.
+/// no longer known; and what was judged by no run and has a verdict all the same is a part that is
+/// absent, which is known without one.
 fn item(lane: &SeenLane, max_age: Option<f64>, now: f64) -> Item {
     let limit = max_age.unwrap_or(MAX_INTERVALS * lane.interval);
-    let age = lane.last_completed.map(|at| now - at);
+    let age = lane.last_judged.map(|at| now - at);
     let (verdict, reason) = match (lane.verdict, age) {
         (Verdict::Pass | Verdict::Degraded | Verdict::Fail, Some(age)) if age > limit => {
             (Verdict::Unknown, format!("stale: was {} {age:.0} s ago, {}", lane.verdict, lane.reason))
@@ -208,7 +209,7 @@ mod tests {
             .map(|(index, (verdict, age))| {
                 serde_json::json!({
                     "probe": "pcie", "target": format!("0000:0{index}:00.0"), "verdict": verdict,
-                    "reason": format!("x8|of\nx16 {index}"), "last_completed": age.map(|age| NOW - age),
+                    "reason": format!("x8|of\nx16 {index}"), "last_judged": age.map(|age| NOW - age),
                     "interval": 60.0, "since": 1.0, "values": [],
                 })
             })
@@ -228,7 +229,7 @@ mod tests {
             (&[("degraded", young), ("fail", young)], None, [2, 1, 1, 2]),
             (&[("pass", young), ("unknown", young)], None, [3, 2, 0, 3]),
             (&[("unknown", None), ("degraded", young)], None, [1, 1, 0, 1]),
-            // Absent, never measured since the agent started.
+            // Absent: judged by no run.
             (&[("fail", None)], None, [2, 1, 1, 2]),
             // Three intervals are 180 s.
             (&[("pass", Some(180.0))], None, [0, 0, 0, 0]),

@@ -19,7 +19,7 @@ use anyhow::Context as _;
 use hyper::{
     Request, Response, StatusCode,
     body::{Bytes, Incoming},
-    header::{HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
+    header::{HeaderValue, WWW_AUTHENTICATE},
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -36,7 +36,10 @@ use tracing::{debug, info, warn};
 use crate::{
     agent::Agent,
     config::Config,
-    http::auth::{Caller, Passwords, Peer},
+    http::{
+        auth::{Caller, Denied, Passwords, Peer},
+        patient::Patient,
+    },
     web_config::WebConfigFile,
 };
 
@@ -46,8 +49,9 @@ mod config;
 mod evidence;
 mod metrics;
 mod page;
+mod patient;
 mod probe;
-mod query;
+pub(crate) mod query;
 mod route;
 mod status;
 mod style;
@@ -62,6 +66,10 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// How long a TLS handshake may take. It has a few round trips, between continents 0.3 s each.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a caller may take to read the next bytes of an answer. A lossy line between continents
+/// stalls for seconds; answers are up to some MB, and they stay in memory until they are read.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a connection may make us buffer: a head with a long cookie is 8 kB.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -80,6 +88,9 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause after a failed accept, when file descriptors are used up, before the next attempt.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(250);
 
+/// When a caller for whom there is no room may come back.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// Connections that the kernel holds for us while we are busy.
 const BACKLOG: u32 = 128;
 
@@ -93,6 +104,7 @@ pub(crate) struct Servers {
     unix: Option<(UnixListener, SocketFile)>,
     web_config: Option<WebConfigFile>,
     max_requests: usize,
+    read_timeout: Duration,
 }
 
 /// The socket's path, which goes with us.
@@ -151,7 +163,7 @@ pub(crate) async fn bind(config: &Config) -> anyhow::Result<Servers> {
             )));
         }
     };
-    Ok(Servers { tcp, unix, web_config, max_requests: web.max_requests })
+    Ok(Servers { tcp, unix, web_config, max_requests: web.max_requests, read_timeout: READ_TIMEOUT })
 }
 
 /// What to do about an address that can't be had.
@@ -202,6 +214,7 @@ struct Shared<H> {
     requests: Arc<Semaphore>,
     web_config: Option<WebConfigFile>,
     passwords: Passwords,
+    read_timeout: Duration,
     tracker: TaskTracker,
     stop: CancellationToken,
 }
@@ -233,6 +246,7 @@ impl Servers {
             requests: Arc::new(Semaphore::new(self.max_requests)),
             web_config: self.web_config,
             passwords: Passwords::default(),
+            read_timeout: self.read_timeout,
             tracker: TaskTracker::new(),
             stop: stop.clone(),
         });
@@ -288,6 +302,7 @@ where
             let shared = self.clone();
             self.tracker.spawn(async move {
                 let _permit = permit;
+                let stream = Patient::new(stream, shared.read_timeout);
                 shared.requests(stream, Peer::Socket { uid }).await;
             });
         }
@@ -323,6 +338,7 @@ where
         if let Err(error) = stream.set_nodelay(true) {
             debug!(%error, "caller is gone");
         }
+        let stream = Patient::new(stream, self.read_timeout);
         let tls = match &self.web_config {
             Some(file) => file.current().await.tls.clone(),
             None => None,
@@ -381,20 +397,21 @@ where
             Peer::Socket { uid } => return (self.handler)(Caller::Socket { uid }, request).await,
             Peer::Tcp { certificate } => certificate,
         };
-        let Ok(_permit) = self.requests.try_acquire() else {
-            let mut busy =
-                route::words(StatusCode::SERVICE_UNAVAILABLE, "too many requests at the same time");
-            busy.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-            return busy;
-        };
         let config = match &self.web_config {
             Some(file) => Some(file.current().await),
             None => None,
         };
+        // Room is taken by those who are let in: wrong passwords in a queue are not requests.
         let caller = self.passwords.caller(config.as_deref(), request.headers(), certificate).await;
-        let mut response = match caller {
-            Some(caller) => (self.handler)(caller, request).await,
-            None => {
+        let mut response = match (caller, self.requests.try_acquire()) {
+            (Ok(caller), Ok(_permit)) => (self.handler)(caller, request).await,
+            (Ok(_), Err(_)) => {
+                route::later(StatusCode::SERVICE_UNAVAILABLE, "too many requests at the same time", RETRY)
+            }
+            (Err(Denied::Busy), _) => {
+                route::later(StatusCode::TOO_MANY_REQUESTS, "too many passwords wait to be checked", RETRY)
+            }
+            (Err(Denied::Unproven), _) => {
                 let mut refused = route::words(StatusCode::UNAUTHORIZED, "user name and password, please");
                 let challenge = HeaderValue::from_static("Basic realm=\"fabricpulse\", charset=\"UTF-8\"");
                 refused.headers_mut().insert(WWW_AUTHENTICATE, challenge);

@@ -31,6 +31,7 @@ mod tls;
 #[path = "../tests/tree.rs"]
 mod tree;
 mod web_config;
+mod words;
 mod worker;
 
 fn main() -> ExitCode {

@@ -130,7 +130,7 @@ impl Totals {
         totals
     }
 
-    /// Counts a refusal that did not become a run.
+    /// Counts a request that was refused before there was a run.
     pub(crate) fn refuse(&self, probe: &'static str, reason: SkipReason) {
         self.skips.get_or_create(&[("probe", probe), ("reason", reason.word())]).inc();
     }
@@ -138,9 +138,7 @@ impl Totals {
     pub(crate) fn count(&self, run: &Run) {
         self.runs.get_or_create(&[("probe", run.probe), ("outcome", run.outcome.word())]).inc();
         match &run.outcome {
-            Outcome::Skipped(skip) => {
-                self.skips.get_or_create(&[("probe", run.probe), ("reason", skip.reason.word())]).inc();
-            }
+            Outcome::Skipped(skip) => self.refuse(run.probe, skip.reason),
             Outcome::Unsupported(_) => {}
             Outcome::Completed | Outcome::Failed(_) | Outcome::Unreadable(_) => {
                 self.durations.get_or_create(&[("probe", run.probe)]).observe(run.took.as_secs_f64());

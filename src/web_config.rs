@@ -176,9 +176,19 @@ fn header(name: &str, text: &str) -> Result<(HeaderName, HeaderValue), String> {
 pub(crate) struct WebConfigFile {
     path: PathBuf,
     current: RwLock<Arc<WebConfig>>,
-    /// When the files were last looked at, and their times then. Held while they are read, so that
-    /// one request reads them and the others go on with what is in force.
-    seen: tokio::sync::Mutex<(Instant, Stamp)>,
+    /// Held while the files are read, so that one request reads them and the others go on with what
+    /// is in force.
+    seen: tokio::sync::Mutex<Seen>,
+}
+
+/// What the last look at the files found.
+#[derive(Debug)]
+struct Seen {
+    at: Instant,
+    /// Of the files in force, from before they were read.
+    stamp: Stamp,
+    /// What was wrong with them, so that it is logged once.
+    wrong: Option<String>,
 }
 
 /// The times and sizes of the files; equal while nothing changed.
@@ -187,48 +197,56 @@ type Stamp = Vec<Option<(SystemTime, u64)>>;
 impl WebConfigFile {
     /// Reads the file for the first time, when a mistake is still the caller's to handle.
     pub(crate) fn open(path: &Path) -> Result<WebConfigFile, WebConfigError> {
-        let config = WebConfig::load(path)?;
-        let stamp = stamp(&config.files);
+        let (config, stamp) = read(path)?;
         Ok(WebConfigFile {
             path: path.to_path_buf(),
             current: RwLock::new(Arc::new(config)),
-            seen: tokio::sync::Mutex::new((Instant::now(), stamp)),
+            seen: tokio::sync::Mutex::new(Seen { at: Instant::now(), stamp, wrong: None }),
         })
     }
 
     /// What is in force now.
     pub(crate) async fn current(&self) -> Arc<WebConfig> {
         if let Ok(mut seen) = self.seen.try_lock()
-            && seen.0.elapsed() >= LOOK_AGAIN
+            && seen.at.elapsed() >= LOOK_AGAIN
         {
             self.look(&mut seen).await;
         }
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn look(&self, seen: &mut (Instant, Stamp)) {
-        let (path, before) = (self.path.clone(), seen.1.clone());
+    /// Reads the files if they changed. Broken ones are read at every look: what they lack may be
+    /// in a file that is not known yet.
+    async fn look(&self, seen: &mut Seen) {
+        let (path, before, broken) = (self.path.clone(), seen.stamp.clone(), seen.wrong.is_some());
         let files = self.current.read().unwrap_or_else(PoisonError::into_inner).files.clone();
-        let read = tokio::task::spawn_blocking(move || {
-            let now = stamp(&files);
-            (now != before).then(|| (now, WebConfig::load(&path)))
-        });
-        seen.0 = Instant::now();
-        match read.await {
-            Ok(None) => {}
-            Ok(Some((_, Ok(config)))) => {
-                seen.1 = stamp(&config.files);
+        let done =
+            tokio::task::spawn_blocking(move || (broken || stamp(&files) != before).then(|| read(&path)));
+        seen.at = Instant::now();
+        let wrong = match done.await {
+            Ok(None) => return,
+            Ok(Some(Ok((config, stamp)))) => {
+                seen.stamp = stamp;
+                seen.wrong = None;
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
                 info!(path = %self.path.display(), "web configuration read again");
+                return;
             }
-            Ok(Some((now, Err(wrong)))) => {
-                seen.1 = now;
-                let wrong = anyhow::Error::from(wrong);
-                error!(error = format!("{wrong:#}"), "web configuration is broken, the one before stays");
-            }
-            Err(broken) => error!(error = %broken, "web configuration could not be read"),
+            Ok(Some(Err(wrong))) => format!("{:#}", anyhow::Error::from(wrong)),
+            Err(failed) => failed.to_string(),
+        };
+        if seen.wrong.as_ref() != Some(&wrong) {
+            error!(error = wrong, "web configuration is broken, the one before stays");
+            seen.wrong = Some(wrong);
         }
     }
+}
+
+/// Reads a file and what it names, and their stamp from before: what changes in between differs
+/// from it at the next look. The first reading tells which files those are.
+fn read(path: &Path) -> Result<(WebConfig, Stamp), WebConfigError> {
+    let stamp = stamp(&WebConfig::load(path)?.files);
+    Ok((WebConfig::load(path)?, stamp))
 }
 
 fn stamp(files: &[PathBuf]) -> Stamp {

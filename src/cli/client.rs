@@ -12,7 +12,9 @@ use crate::{
     check::{self, CheckFormat, Seen},
     client::{Client, ClientError},
     config::{self, Config, Overrides},
+    http::query::encode,
     runner::epoch_seconds,
+    words,
 };
 
 /// The agent answers from memory.
@@ -53,11 +55,9 @@ async fn run(config: &Config, command: Command) -> anyhow::Result<ExitCode> {
         Command::List { json } => list::main(config, json).await,
         Command::Check { format, max_age } => Ok(check(&client, format, max_age).await),
         Command::Probe { test, target, peer, json } => {
-            anyhow::ensure!(
-                peer.is_none(),
-                "there is no peer {:?}: no peers are configured",
-                peer.unwrap_or_default()
-            );
+            if let Some(peer) = peer {
+                anyhow::bail!(words::unknown_peer(&peer));
+            }
             probe(config, &test, target.as_deref(), json).await
         }
         Command::Hold { length, reason } => {
@@ -74,7 +74,7 @@ async fn check(client: &Client, format: CheckFormat, max_age: Option<Duration>) 
         Ok((status, text)) if status.is_success() => serde_json::from_str::<Seen>(&text)
             .map_err(|error| format!("the agent's answer is not understood: {error}")),
         Ok((status, text)) => Err(format!("the agent answers {status}: {}", text.trim())),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(format!("{:#}", anyhow::Error::from(error))),
     };
     let seen = seen.as_ref().map_err(String::as_str);
     let (text, code) = check::check(seen, format, max_age.map(|age| age.as_secs_f64()), epoch_seconds());
@@ -106,8 +106,8 @@ async fn probe(config: &Config, test: &str, target: Option<&str>, json: bool) ->
 type Answer = Result<(StatusCode, String), ClientError>;
 
 async fn run_as_text(client: &Client, test: &str, target: Option<&str>) -> Answer {
-    let target = target.map_or(String::new(), |target| format!("&target={}", escape(target)));
-    client.get(&format!("/probe?test={}&debug=true{target}", escape(test))).await
+    let target = target.map_or(String::new(), |target| format!("&target={}", encode(target)));
+    client.get(&format!("/probe?test={}&debug=true{target}", encode(test))).await
 }
 
 /// Starts the run and asks for it until it has ended.
@@ -139,15 +139,6 @@ async fn post(client: &Client, path: &str, body: &serde_json::Value) -> anyhow::
     let (status, text) = client.post(path, body).await?;
     print(text.trim_end());
     Ok(if status.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// A value for a query: everything but letters, digits and a few marks as `%xx`.
-fn escape(text: &str) -> String {
-    let byte = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b':' => char::from(byte).to_string(),
-        _ => format!("%{byte:02x}"),
-    };
-    text.bytes().map(byte).collect()
 }
 
 /// Prints for people and pipes; a closed pipe is no error.

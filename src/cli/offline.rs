@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::client::print;
-use crate::{config::Config, inventory, lane, run::Report, runner::Stop};
+use crate::{agent, config::Config, inventory, lane, run::Report, runner::Stop, words};
 
 pub(super) async fn main(
     config: &Config,
@@ -15,15 +15,15 @@ pub(super) async fn main(
     target: Option<&str>,
     as_json: bool,
 ) -> anyhow::Result<ExitCode> {
-    let known = || probes::PROBES.iter().map(|probe| probe.name()).collect::<Vec<_>>().join(", ");
     let probe = probes::find(test)
-        .ok_or_else(|| anyhow::anyhow!("there is no test {test:?}; known are {}", known()))?;
+        .ok_or_else(|| anyhow::anyhow!("there is no test {test:?}; known are {}", words::known_tests()))?;
     let stop = Stop { shutdown: CancellationToken::new(), caller: None };
     let (inventory, _) = inventory::list(config, &stop).await?;
     let mut targets: Vec<Target> = probe.targets(&inventory, &config.settings);
     if let Some(target) = target {
         let known = targets.iter().map(Target::id).collect::<Vec<_>>().join(", ");
-        targets.retain(|known| known.id() == target);
+        let alias = agent::pci_of(&inventory, target);
+        targets.retain(|known| known.id() == target || alias.as_deref() == Some(known.id()));
         anyhow::ensure!(!targets.is_empty(), "{test} has no target {target:?}; known are {known}");
     }
     anyhow::ensure!(!targets.is_empty(), "{test}: nothing on this node that it measures");
@@ -47,7 +47,7 @@ pub(super) async fn main(
         let reports: Vec<_> = reports.iter().map(object).collect();
         print(&json!({ "probe": test, "verdict": worst, "reports": reports }).to_string());
     } else {
-        reports.iter().for_each(|report| print(words(report).trim_end()));
+        reports.iter().for_each(|report| print(lines(report).trim_end()));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -56,18 +56,10 @@ fn object(report: &Report) -> serde_json::Value {
     json!({ "target": report.target.id(), "verdict": report.verdict, "reason": report.reason, "findings": report.findings })
 }
 
-fn words(report: &Report) -> String {
+fn lines(report: &Report) -> String {
     let mut out = format!("{}: {}: {}\n", report.target, report.verdict, report.reason);
     for finding in report.findings.iter().filter(|finding| finding.verdict != Some(Verdict::Pass)) {
-        let verdict = finding.verdict.map_or("not applicable", Verdict::word);
-        out.push_str(&format!("  {} {}: {verdict}: {}\n", finding.part, finding.check, finding.found));
-        for (name, text) in
-            [("expected", &finding.expected), ("why", &finding.why), ("try", &finding.command)]
-        {
-            if !text.is_empty() {
-                out.push_str(&format!("    {name}: {text}\n"));
-            }
-        }
+        out.push_str(&words::lines(finding));
     }
     out
 }

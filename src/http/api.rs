@@ -16,6 +16,7 @@ use serde_json::json;
 
 use crate::{
     agent::Agent,
+    hold::HoldError,
     http::{
         Body,
         auth::Caller,
@@ -24,6 +25,7 @@ use crate::{
         status::{Value, find_run},
     },
     run::{Evidence, Outcome, Run},
+    words,
 };
 
 /// Runs in one answer unless the caller says how many.
@@ -96,6 +98,44 @@ pub(crate) struct RunView<'a> {
     evidence: Option<&'a [Evidence]>,
 }
 
+/// A run in a list: what can be shown of hundreds. The rest is under its id.
+#[derive(Debug, Serialize)]
+struct RunLine<'a> {
+    id: u64,
+    probe: &'static str,
+    trigger: crate::run::Trigger,
+    started: f64,
+    took_seconds: f64,
+    outcome: &'static str,
+    verdict: probes::Verdict,
+    targets: Vec<TargetLine<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct TargetLine<'a> {
+    target: &'a str,
+    verdict: probes::Verdict,
+}
+
+impl RunLine<'_> {
+    fn of(run: &Run) -> RunLine<'_> {
+        RunLine {
+            id: run.id,
+            probe: run.probe,
+            trigger: run.trigger,
+            started: run.started,
+            took_seconds: run.took.as_secs_f64(),
+            outcome: run.outcome.word(),
+            verdict: run.worst(),
+            targets: run
+                .reports
+                .iter()
+                .map(|report| TargetLine { target: report.target.id(), verdict: report.verdict })
+                .collect(),
+        }
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct ReportView<'a> {
     target: String,
@@ -147,7 +187,7 @@ pub(crate) fn outcome_for(outcome: &Outcome, trusted: bool) -> String {
 }
 
 /// `GET /api/v1/runs`
-pub(crate) fn runs(site: &Site, caller: &Caller, asked: Option<&str>) -> Response<Body> {
+pub(crate) fn runs(site: &Site, asked: Option<&str>) -> Response<Body> {
     let bad = |what: &str| json_error(StatusCode::BAD_REQUEST, what);
     let query = match query::parse(asked, &["test", "target", "limit"]) {
         Ok(query) => query,
@@ -177,8 +217,8 @@ pub(crate) fn runs(site: &Site, caller: &Caller, asked: Option<&str>) -> Respons
     }
     runs.sort_by_key(|run| std::cmp::Reverse(run.id));
     runs.truncate(limit);
-    let views: Vec<_> = runs.iter().map(|run| RunView::of(run, caller)).collect();
-    json(StatusCode::OK, &json!({ "runs": views }))
+    let lines: Vec<_> = runs.iter().map(|run| RunLine::of(run)).collect();
+    json(StatusCode::OK, &json!({ "runs": lines }))
 }
 
 /// `GET /api/v1/runs/<id>`: a run by its number, or what became of a request, `ask-<number>`.
@@ -230,7 +270,7 @@ pub(crate) fn start(site: &Arc<Site>, text: &[u8]) -> Response<Body> {
         Err(refused) => return *refused,
     };
     if let Some(peer) = wanted.peer {
-        return json_error(StatusCode::BAD_REQUEST, &unknown_peer(&peer));
+        return json_error(StatusCode::BAD_REQUEST, &words::unknown_peer(&peer));
     }
     let lane = match site.agent.find(&wanted.test, wanted.target.as_deref()) {
         Ok((lane, _)) => lane,
@@ -254,11 +294,6 @@ pub(crate) fn start(site: &Arc<Site>, text: &[u8]) -> Response<Body> {
     response
 }
 
-/// What a caller is told who names a peer.
-pub(crate) fn unknown_peer(peer: &str) -> String {
-    format!("there is no peer {peer:?}: no peers are configured")
-}
-
 /// `POST /api/v1/hold`
 pub(crate) fn hold(agent: &Agent, by: &str, text: &[u8]) -> Response<Body> {
     let wanted: HoldFor = match body(text) {
@@ -270,15 +305,24 @@ pub(crate) fn hold(agent: &Agent, by: &str, text: &[u8]) -> Response<Body> {
             StatusCode::OK,
             &json!({ "since": hold.since, "until": hold.until, "reason": hold.reason, "by": hold.by }),
         ),
-        Err(error) => json_error(StatusCode::BAD_REQUEST, &format!("{error:#}")),
+        Err(error) => hold_refused(error),
     }
+}
+
+/// What was asked for is the caller's to mend, and a file that can't be written is ours.
+fn hold_refused(error: HoldError) -> Response<Body> {
+    let status = match error {
+        HoldError::Length(_) | HoldError::Reason => StatusCode::BAD_REQUEST,
+        HoldError::File { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    json_error(status, &format!("{:#}", anyhow::Error::from(error)))
 }
 
 /// `POST /api/v1/release`
 pub(crate) fn release(agent: &Agent, by: &str) -> Response<Body> {
     match agent.release(by) {
         Ok(released) => json(StatusCode::OK, &json!({ "released": released })),
-        Err(error) => json_error(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error:#}")),
+        Err(error) => hold_refused(error),
     }
 }
 

@@ -13,9 +13,22 @@ use hyper::HeaderMap;
 
 use crate::web_config::WebConfig;
 
-/// A bcrypt hash, of cost 10, of a password that nobody has. Unknown users are compared with it,
-/// so that the time taken does not tell which names exist.
-const NOBODY: &str = "$2y$10$h4BP6bZtsIbuG6WL4e1lgOmn1zVq0EFfp.GK/bDA2OqtYWRROOpZC";
+/// Salt and bcrypt hash of a password that nobody has. Unknown users are compared with it, at the
+/// cost of the known ones, so that the time taken does not tell which names exist.
+const NOBODY: &str = "h4BP6bZtsIbuG6WL4e1lgOmn1zVq0EFfp.GK/bDA2OqtYWRROOpZC";
+
+/// Passwords that may wait for their turn. At a usual cost that is a second; a scraper whose
+/// password was right before does not wait at all.
+const WAITING: usize = 16;
+
+/// Why somebody is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// The web configuration wants to know who they are, and they did not prove it.
+    Unproven,
+    /// Too many passwords wait to be checked.
+    Busy,
+}
 
 /// Who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,45 +110,61 @@ fn base64(text: &str) -> Option<Vec<u8>> {
 
 /// Checks passwords, one at a time: a hash takes some 60 ms of a core by design, and a flood of
 /// wrong passwords must not take more than one core from the jobs of this node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Passwords {
     one_at_a_time: tokio::sync::Mutex<()>,
+    /// Places in the queue for that, the one at its head included.
+    places: tokio::sync::Semaphore,
     /// The hash and password last found right, by user; so a scraper pays once.
     right: Mutex<HashMap<String, (String, String)>>,
 }
 
+impl Default for Passwords {
+    fn default() -> Passwords {
+        Passwords {
+            one_at_a_time: tokio::sync::Mutex::default(),
+            places: tokio::sync::Semaphore::new(WAITING),
+            right: Mutex::default(),
+        }
+    }
+}
+
 impl Passwords {
-    /// Who asks over TCP; none if the web configuration wants to know and they did not prove it.
+    /// Who asks over TCP.
     pub(crate) async fn caller(
         &self,
         config: Option<&WebConfig>,
         headers: &HeaderMap,
         certificate: bool,
-    ) -> Option<Caller> {
+    ) -> Result<Caller, Denied> {
         let users = config.map(|config| &config.users).filter(|users| !users.is_empty());
         let Some(users) = users else {
-            return Some(if certificate { Caller::Certificate } else { Caller::Open });
+            return Ok(if certificate { Caller::Certificate } else { Caller::Open });
         };
-        let (user, password) = basic(headers)?;
-        let known = users.get(&user).cloned();
-        if let Some(hash) = &known
-            && self.remembered(&user, hash, &password)
-        {
-            return Some(Caller::User(user));
+        let (user, password) = basic(headers).ok_or(Denied::Unproven)?;
+        let known = users.get(&user);
+        let remembered = || known.is_some_and(|hash| self.remembered(&user, hash, &password));
+        if remembered() {
+            return Ok(Caller::User(user));
         }
+        let _place = self.places.try_acquire().map_err(|_| Denied::Busy)?;
         let _turn = self.one_at_a_time.lock().await;
-        let hash = known.clone().unwrap_or_else(|| NOBODY.to_string());
+        // The same password may have waited right before.
+        if remembered() {
+            return Ok(Caller::User(user));
+        }
+        let hash = known.cloned().unwrap_or_else(|| nobody(users.values()));
         let (tried, against) = (password.clone(), hash.clone());
         let right = tokio::task::spawn_blocking(move || bcrypt::verify(tried, &against).unwrap_or(false))
             .await
             .unwrap_or(false);
         if known.is_none() || !right {
-            return None;
+            return Err(Denied::Unproven);
         }
         let mut remembered = self.right.lock().unwrap_or_else(PoisonError::into_inner);
         remembered.retain(|user, _| users.contains_key(user));
         remembered.insert(user.clone(), (hash, password));
-        Some(Caller::User(user))
+        Ok(Caller::User(user))
     }
 
     fn remembered(&self, user: &str, hash: &str, password: &str) -> bool {
@@ -144,6 +173,12 @@ impl Passwords {
             .get(user)
             .is_some_and(|(old, right)| old == hash && same(right.as_bytes(), password.as_bytes()))
     }
+}
+
+/// A hash of nobody's password that takes as long as the slowest of these.
+fn nobody<'a>(hashes: impl Iterator<Item = &'a String>) -> String {
+    let cost = hashes.filter_map(|hash| hash.parse::<bcrypt::HashParts>().ok()).map(|hash| hash.get_cost());
+    format!("$2y${:02}${NOBODY}", cost.max().unwrap_or(bcrypt::DEFAULT_COST))
 }
 
 /// Compares without telling by its time how much is equal.
@@ -223,21 +258,21 @@ mod tests {
         // Twice: by hash, then from memory.
         for _ in 0..2 {
             let caller = passwords.caller(Some(&config), &right, false).await;
-            assert_eq!(caller, Some(Caller::User("Bob".to_string())));
+            assert_eq!(caller, Ok(Caller::User("Bob".to_string())));
         }
         let wrong = ["Basic Qm9iOnMzY3JlVA==", "Basic Ym9iOnMzY3JldA==", "Basic Og=="];
         for value in wrong {
             let caller = passwords.caller(Some(&config), &headers(&[("authorization", value)]), true).await;
-            assert_eq!(caller, None, "{value}: a certificate does not replace the password");
+            assert_eq!(caller, Err(Denied::Unproven), "{value}: a certificate does not replace the password");
         }
-        assert_eq!(passwords.caller(Some(&config), &HeaderMap::new(), false).await, None);
+        assert_eq!(passwords.caller(Some(&config), &HeaderMap::new(), false).await, Err(Denied::Unproven));
 
         // A changed password forgets the old one.
         let changed = WebConfig {
             users: [("Bob".to_string(), bcrypt::hash("x", 4).unwrap())].into(),
             ..WebConfig::default()
         };
-        assert_eq!(passwords.caller(Some(&changed), &right, false).await, None);
+        assert_eq!(passwords.caller(Some(&changed), &right, false).await, Err(Denied::Unproven));
     }
 
     #[tokio::test]
@@ -253,8 +288,46 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_flood_of_wrong_passwords_waits_in_bounds_and_not_before_who_is_known() {
+        let hash = bcrypt::hash("s3cret", 4).unwrap();
+        let config = WebConfig { users: [("Bob".to_string(), hash)].into(), ..WebConfig::default() };
+        let passwords = Passwords::default();
+        let right = headers(&[("authorization", "Basic Qm9iOnMzY3JldA==")]);
+        let wrong = headers(&[("authorization", "Basic Qm9iOnMzY3JlVA==")]);
+        passwords.caller(Some(&config), &right, false).await.unwrap();
+        let turn = passwords.one_at_a_time.lock().await;
+        let mut flood: Vec<_> =
+            (0..40).map(|_| Box::pin(passwords.caller(Some(&config), &wrong, false))).collect();
+        let mut refused = 0;
+        for one in &mut flood {
+            match first_look(one.as_mut()) {
+                None => {}
+                Some(denied) => {
+                    assert_eq!(denied, Err(Denied::Busy));
+                    refused += 1;
+                }
+            }
+        }
+        assert_eq!(refused, 40 - WAITING);
+        assert!(passwords.caller(Some(&config), &right, false).await.is_ok());
+        drop((flood, turn));
+        assert_eq!(passwords.caller(Some(&config), &wrong, false).await, Err(Denied::Unproven));
+    }
+
+    /// What a future has come to at its first look.
+    fn first_look<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        match future.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+            std::task::Poll::Ready(value) => Some(value),
+            std::task::Poll::Pending => None,
+        }
+    }
+
     #[test]
-    fn the_hash_of_nobody_is_a_hash() {
-        assert_eq!(bcrypt::verify("password", NOBODY).ok(), Some(false));
+    fn nobody_costs_what_the_slowest_user_costs() {
+        let hashes = [bcrypt::hash("a", 4).unwrap(), bcrypt::hash("b", 6).unwrap()];
+        let hash = nobody(hashes.iter());
+        assert_eq!(hash.parse::<bcrypt::HashParts>().unwrap().get_cost(), 6);
+        assert_eq!(bcrypt::verify("password", &hash).ok(), Some(false));
     }
 }

@@ -7,7 +7,8 @@ use probes::{Finding, Verdict};
 use crate::{
     http::{
         page::facts,
-        status::Value,
+        route::how_to_be_trusted,
+        status::{Snapshot, Value},
         style::{Esc, count, human, sign},
     },
     run::Run,
@@ -80,17 +81,20 @@ pub(crate) fn values(out: &mut String, values: &[Value]) {
     out.push_str("</tbody></table></div></details>");
 }
 
-/// What was executed; for others than trusted readers, how to become one.
-pub(crate) fn steps(out: &mut String, run: &Run, trusted: bool, how: &str) {
-    if run.evidence.is_empty() {
-        return;
-    }
-    if !trusted {
+/// Tells other than trusted readers that there is more, and how to see it.
+pub(crate) fn not_for_everybody(out: &mut String, snapshot: &Snapshot) {
+    if !snapshot.trusted {
         let _ = write!(
             out,
-            "<p class=\"lede\">The command line, exit status and log of this run are not for everybody: {}.</p>",
-            Esc(how)
+            "<p class=\"lede\">Command lines, exit statuses and logs are not for everybody: {}.</p>",
+            Esc(&how_to_be_trusted(&snapshot.socket))
         );
+    }
+}
+
+/// What was executed, for trusted readers.
+pub(crate) fn steps(out: &mut String, run: &Run, trusted: bool) {
+    if !trusted {
         return;
     }
     for step in &run.evidence {

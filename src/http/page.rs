@@ -11,12 +11,12 @@ use crate::{
         api::outcome_for,
         evidence,
         query::encode,
-        route::how_to_be_trusted,
         status::{LaneStatus, Snapshot, Status},
         style::{Esc, ago, count, date, frame, glyph, human, sign, span},
         tree,
     },
     run::Run,
+    words,
 };
 
 /// Faults told in full; a node that has more has one cause, and the rest is in the tree.
@@ -114,7 +114,7 @@ fn headline(out: &mut String, status: &Status) {
         unknown => format!("{unknown} unknown"),
     });
     if stale > 0 {
-        facts.push(format!("{stale} not measured for three intervals"));
+        facts.push(format!("{stale} not judged for three intervals"));
     }
     let _ = write!(
         out,
@@ -196,13 +196,9 @@ fn cards(out: &mut String, status: &Status) {
 /// A finding's words as a list; empty ones are left out.
 pub(crate) fn facts(out: &mut String, finding: &Finding) {
     out.push_str("<dl>");
-    for (name, text) in [("found", &finding.found), ("expected", &finding.expected), ("why", &finding.why)] {
-        if !text.is_empty() {
-            let _ = write!(out, "<dt>{name}</dt><dd>{}</dd>", Esc(text));
-        }
-    }
-    if !finding.command.is_empty() {
-        let _ = write!(out, "<dt>type</dt><dd><code>{}</code></dd>", Esc(&finding.command));
+    for (label, text) in words::finding(finding) {
+        let (open, close) = if label == words::TRY { ("<code>", "</code>") } else { ("", "") };
+        let _ = write!(out, "<dt>{label}</dt><dd>{open}{}{close}</dd>", Esc(text));
     }
     out.push_str("</dl>");
 }
@@ -339,6 +335,9 @@ pub(crate) fn part(snapshot: &Snapshot, name: &str) -> Option<String> {
     for lane in &lanes {
         standing(&mut out, snapshot, lane);
     }
+    if lanes.iter().any(|lane| run_of(snapshot, lane).is_some()) {
+        evidence::not_for_everybody(&mut out, snapshot);
+    }
     if !about.is_empty() {
         out.push_str("<h2>Said of it by probes of other parts</h2>");
         let mut seen = std::collections::BTreeSet::new();
@@ -360,9 +359,10 @@ fn standing(out: &mut String, snapshot: &Snapshot, lane: &LaneStatus) {
     if lane.since <= 0.0 {
         times.clear();
     }
-    times.push(match lane.last_completed {
-        Some(at) => format!("last measured {}", ago(now, at)),
-        None => "never measured".to_string(),
+    times.push(match (lane.last_completed, lane.last_judged) {
+        (Some(at), _) => format!("last measured {}", ago(now, at)),
+        (None, Some(at)) => format!("last judged {}", ago(now, at)),
+        (None, None) => "never measured".to_string(),
     });
     times.push(format!("every {}", span(lane.interval)));
     if lane.running.is_some() {
@@ -373,10 +373,15 @@ fn standing(out: &mut String, snapshot: &Snapshot, lane: &LaneStatus) {
     strip(out, snapshot, lane);
     evidence::findings(out, &lane.findings);
     evidence::values(out, &lane.values);
-    let run = snapshot.runs.iter().find(|run| Some(run.id) == lane.run);
-    if let Some(run) = run {
-        evidence::steps(out, run, snapshot.trusted, &how_to_be_trusted(&snapshot.socket));
+    if let Some(run) = run_of(snapshot, lane) {
+        evidence::steps(out, run, snapshot.trusted);
     }
+}
+
+/// The run that a lane's verdict is from, if it executed something.
+fn run_of<'a>(snapshot: &'a Snapshot, lane: &LaneStatus) -> Option<&'a Run> {
+    let mut runs = snapshot.runs.iter().map(|run| &**run);
+    runs.find(|run| Some(run.id) == lane.run && !run.evidence.is_empty())
 }
 
 /// A lane's kept runs as bars, oldest left: the higher, the worse.
@@ -452,7 +457,10 @@ pub(crate) fn run(snapshot: &Snapshot, run: &Run) -> String {
         let values: Vec<_> = report.measurements.iter().map(crate::http::status::Value::of).collect();
         evidence::values(&mut out, &values);
     }
-    evidence::steps(&mut out, run, snapshot.trusted, &how_to_be_trusted(&snapshot.socket));
+    evidence::steps(&mut out, run, snapshot.trusted);
+    if !run.evidence.is_empty() {
+        evidence::not_for_everybody(&mut out, snapshot);
+    }
     frame(&format!("{} run {}, {}", run.probe, run.id, status.node), &crumbs(status, "run"), &out)
 }
 

@@ -4,25 +4,31 @@
 //! of its own with the reason, so that a scraper never takes "busy" for "broken".
 
 use std::{
+    num::NonZeroU32,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use hyper::{
-    HeaderMap, Response, StatusCode,
-    header::{HeaderValue, RETRY_AFTER},
+use governor::{
+    Quota, RateLimiter,
+    clock::{Clock, DefaultClock},
+    middleware::NoOpMiddleware,
+    state::keyed::HashMapStateStore,
 };
+use hyper::{HeaderMap, Response, StatusCode};
 use probes::{Cost, Target, Verdict};
 
 use crate::{
+    agent::Lookup,
     http::{
         Body, api,
         auth::Caller,
         metrics, query,
-        route::{self, Site, words},
+        route::{self, Site, later},
     },
     metrics::{self as exposition, Format},
     run::{Outcome, Run, Skip, SkipReason},
+    words,
 };
 
 /// Prometheus says how long it waits; the answer must be there before.
@@ -31,6 +37,36 @@ const ANSWER_BEFORE: Duration = Duration::from_millis(500);
 /// When a lane that has a request waiting already is worth asking again.
 const BUSY_RETRY: Duration = Duration::from_secs(1);
 
+/// When an agent that has just started may know its parts.
+const START_RETRY: Duration = Duration::from_secs(1);
+
+/// What anybody may ask of each probe at once: as much as a person and two scripts could want. A
+/// run costs some 10 ms of a core, and a second brings one more.
+const OPEN_BURST: NonZeroU32 = NonZeroU32::new(30).unwrap();
+
+/// Bounds how often callers whom nobody knows may ask for a run of a probe.
+#[derive(Debug)]
+pub(crate) struct Asked<C: Clock = DefaultClock> {
+    clock: C,
+    by_probe: ByProbe<C>,
+}
+
+type ByProbe<C> =
+    RateLimiter<&'static str, HashMapStateStore<&'static str>, C, NoOpMiddleware<<C as Clock>::Instant>>;
+
+impl<C: Clock + Clone> Asked<C> {
+    pub(crate) fn new(clock: C) -> Asked<C> {
+        let quota = Quota::per_second(NonZeroU32::MIN).allow_burst(OPEN_BURST);
+        Asked { by_probe: RateLimiter::hashmap_with_clock(quota, clock.clone()), clock }
+    }
+
+    /// Takes one of a probe, or says when there will be one.
+    fn take(&self, probe: &'static str) -> Result<(), Duration> {
+        let taken = self.by_probe.check_key(&probe);
+        taken.map_err(|not_until| not_until.wait_time_from(self.clock.now()))
+    }
+}
+
 /// Answers `/probe`.
 pub(crate) async fn answer(
     site: &Arc<Site>,
@@ -38,7 +74,7 @@ pub(crate) async fn answer(
     headers: &HeaderMap,
     asked: Option<&str>,
 ) -> Response<Body> {
-    let bad = |what: &str| words(StatusCode::BAD_REQUEST, what);
+    let bad = |what: &str| route::words(StatusCode::BAD_REQUEST, what);
     let query = match query::parse(asked, &["test", "target", "peer", "debug"]) {
         Ok(query) => query,
         Err(what) => return bad(&what),
@@ -49,16 +85,24 @@ pub(crate) async fn answer(
         Some(_) => return bad("debug must be true or false"),
     };
     let Some(test) = query.get("test") else {
-        let known: Vec<_> = probes::PROBES.iter().map(|probe| probe.name()).collect();
-        return bad(&format!("parameter \"test\" is missing; known are {}", known.join(", ")));
+        return bad(&format!("parameter \"test\" is missing; known are {}", words::known_tests()));
     };
     if let Some(peer) = query.get("peer") {
-        return bad(&api::unknown_peer(peer));
+        return bad(&words::unknown_peer(peer));
     }
     let (lane, target) = match site.agent.find(test, query.get("target").map(String::as_str)) {
         Ok(found) => found,
-        Err(unknown) => return bad(&unknown.to_string()),
+        Err(unknown @ (Lookup::Test(..) | Lookup::Off(_))) => return bad(&unknown.to_string()),
+        Err(Lookup::Target { .. } | Lookup::NoTarget(_) | Lookup::TargetMissing { .. })
+            if !site.agent.ready() =>
+        {
+            return not_ready();
+        }
+        Err(unknown @ (Lookup::Target { .. } | Lookup::NoTarget(_) | Lookup::TargetMissing { .. })) => {
+            return bad(&unknown.to_string());
+        }
     };
+    let probe = lane.probe.name();
     let cost = {
         let config = site.agent.config.borrow();
         lane.probe.cost(&config.settings, target.as_ref().or(lane.target.as_ref()).unwrap_or(&Target::Node))
@@ -79,11 +123,21 @@ pub(crate) async fn answer(
         Ok(patience) => patience.filter(|patience| *patience < own),
         Err(what) => return bad(&what),
     };
+    if !site.agent.ready() {
+        return not_ready();
+    }
+    if !caller.trusted()
+        && let Err(wait) = site.asked.take(probe)
+    {
+        site.agent.totals().refuse(probe, SkipReason::Budget);
+        return refused(SkipReason::Budget, &format!("{probe} is asked for more than once a second"), wait);
+    }
     let began = Instant::now();
     let until = shortened.map(|patience| tokio::time::Instant::from_std(began) + patience);
     let run = match lane.run_now(until).await {
         Ok(run) => run,
         Err(_) => {
+            site.agent.totals().refuse(probe, SkipReason::Busy);
             return refused(SkipReason::Busy, "another request for this run is waiting already", BUSY_RETRY);
         }
     };
@@ -97,7 +151,7 @@ pub(crate) async fn answer(
         timeout: shortened.unwrap_or(own),
     };
     if debug {
-        return words(StatusCode::OK, answer.debug().trim_end());
+        return route::words(StatusCode::OK, answer.debug().trim_end());
     }
     metrics::answer(headers, |format| answer.encode(format))
 }
@@ -116,6 +170,11 @@ fn patience(headers: &HeaderMap) -> Result<Option<Duration>, String> {
     Ok(Some(timeout.saturating_sub(ANSWER_BEFORE).max(timeout / 2)))
 }
 
+/// Before the parts are known, a run would say of none of them that it failed.
+fn not_ready() -> Response<Body> {
+    later(StatusCode::SERVICE_UNAVAILABLE, route::NOT_READY, START_RETRY)
+}
+
 fn refused(reason: SkipReason, detail: &str, retry_after: Duration) -> Response<Body> {
     let status = match reason {
         SkipReason::Budget => StatusCode::TOO_MANY_REQUESTS,
@@ -125,10 +184,7 @@ fn refused(reason: SkipReason, detail: &str, retry_after: Duration) -> Response<
         | SkipReason::Locked
         | SkipReason::Occupied => StatusCode::CONFLICT,
     };
-    let mut response = words(status, &format!("{}: {detail}", reason.word()));
-    let seconds = (retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0)).max(1);
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
-    response
+    later(status, &format!("{}: {detail}", reason.word()), retry_after)
 }
 
 /// A finished run, for the caller who waited for it.
@@ -177,15 +233,7 @@ impl Answer<'_> {
         for report in api::reports(run, self.target) {
             line(format!("\n{}: {}: {}", report.target, report.verdict, report.reason));
             for finding in &report.findings {
-                let verdict = finding.verdict.map_or("not applicable", Verdict::word);
-                line(format!("  {} of {}: {verdict}: found {}", finding.check, finding.part, finding.found));
-                for (name, text) in
-                    [("expected", &finding.expected), ("why", &finding.why), ("command", &finding.command)]
-                {
-                    if !text.is_empty() {
-                        line(format!("    {name}: {text}"));
-                    }
-                }
+                line(words::lines(finding).trim_end().to_string());
             }
         }
         for step in &run.evidence {

@@ -1,3 +1,5 @@
+use governor::clock::FakeRelativeClock;
+use hyper::header::{HeaderValue, RETRY_AFTER};
 use probes::Measurement;
 
 use super::*;
@@ -152,13 +154,24 @@ fn a_refusal_says_why_and_when_to_ask_again() {
 }
 
 #[test]
+fn what_anybody_asks_of_one_probe_is_bounded_and_the_others_are_not_touched() {
+    let clock = FakeRelativeClock::default();
+    let asked = Asked::new(clock.clone());
+    assert_eq!((0..100).filter(|_| asked.take("nic").is_ok()).count(), 30);
+    assert!(asked.take("nic").unwrap_err() <= Duration::from_secs(1));
+    assert!(asked.take("pcie").is_ok());
+    clock.advance(Duration::from_secs(2));
+    assert_eq!((0..100).filter(|_| asked.take("nic").is_ok()).count(), 2);
+}
+
+#[test]
 fn debug_shows_what_was_executed_what_was_expected_and_what_was_measured() {
     let text = answer(&Arc::new(run(Outcome::Completed)), None).debug();
     for words in [
         "run 7 of nic, on demand: completed",
         "mlx5_1: degraded: as it is",
         "expected: ACTIVE, as on every used port",
-        "command: rdma link show",
+        "try: rdma link show",
         "argv: [\"fabricpulse\", \"worker\"]",
         "exit: exit 0, after 0.019 s",
         "standard output:\n{}",

@@ -46,7 +46,7 @@ pub(crate) fn decode(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Escapes what can't stand in one segment of a path.
+/// Escapes what can't stand in one segment of a path, or in a value of a query.
 pub(crate) fn encode(text: &str) -> String {
     use std::fmt::Write as _;
     let mut out = String::with_capacity(text.len());

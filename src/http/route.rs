@@ -2,11 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use governor::clock::DefaultClock;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
     body::Bytes,
-    header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue},
+    header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER},
 };
 use serde::Serialize;
 
@@ -29,6 +30,9 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// A page loads nothing and runs nothing; its style is in it.
 const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+/// What is said before the first listing of the parts.
+pub(crate) const NOT_READY: &str = "fabricpulse is not ready: the node's parts are not listed yet";
+
 /// An answer that ends a request early. Boxed, since it is large and rare.
 pub(crate) type Refusal = Box<Response<Body>>;
 
@@ -37,11 +41,12 @@ pub(crate) type Refusal = Box<Response<Body>>;
 pub(crate) struct Site {
     pub(crate) agent: Arc<Agent>,
     pub(crate) asks: api::Asks,
+    pub(crate) asked: probe::Asked,
 }
 
 impl Site {
     pub(crate) fn new(agent: Arc<Agent>) -> Site {
-        Site { agent, asks: api::Asks::default() }
+        Site { agent, asks: api::Asks::default(), asked: probe::Asked::new(DefaultClock::default()) }
     }
 }
 
@@ -64,12 +69,9 @@ where
         ("GET", "/config") => json(StatusCode::OK, &config::view(&agent.config.borrow())),
         ("GET", "/-/healthy") => words(StatusCode::OK, "fabricpulse is healthy"),
         ("GET", "/-/ready") if agent.ready() => words(StatusCode::OK, "fabricpulse is ready"),
-        ("GET", "/-/ready") => words(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "fabricpulse is not ready: the node's parts are not listed yet",
-        ),
+        ("GET", "/-/ready") => words(StatusCode::SERVICE_UNAVAILABLE, NOT_READY),
         ("GET", "/api/v1/status") => json(StatusCode::OK, &Status::of(agent)),
-        ("GET", "/api/v1/runs") => api::runs(site, caller, asked),
+        ("GET", "/api/v1/runs") => api::runs(site, asked),
         ("GET", "/api/v1/runs/") => api::run(site, caller, name),
         ("GET", "/run/") => match name.parse().ok().and_then(|id| status::find_run(agent, id)) {
             Some(run) => html(StatusCode::OK, page::run(&status::Snapshot::take(agent, caller), &run)),
@@ -185,6 +187,14 @@ fn otherwise(path: &str) -> Response<Body> {
 /// A sentence as plain text.
 pub(crate) fn words(status: StatusCode, text: &str) -> Response<Body> {
     made(status, "text/plain; charset=utf-8", format!("{text}\n"))
+}
+
+/// Says why not now, and when to ask again.
+pub(crate) fn later(status: StatusCode, why: &str, retry_after: Duration) -> Response<Body> {
+    let mut response = words(status, why);
+    let seconds = (retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0)).max(1);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    response
 }
 
 /// A value as JSON, in lines for those who read it with curl.

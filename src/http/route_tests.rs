@@ -111,7 +111,8 @@ async fn everybody_is_answered_what_is_theirs_and_told_how_to_get_more() {
         (&OPEN, "GET /config", "", 200, "<masked>"),
         (&OPEN, "GET /probe", "", 400, "\"test\" is missing; known are node, pcie"),
         (&OPEN, "GET /probe?test=gem", "", 400, "there is no test \"gem\""),
-        (&OPEN, "GET /probe?test=exec&target=x", "", 400, "known are burn"),
+        (&OPEN, "GET /probe?test=exec&target=x", "", 503, "not listed yet"),
+        (&OPEN, "GET /probe?test=node", "", 503, "not listed yet"),
         (&OPEN, "GET /probe?test=exec&size=8", "", 400, "no parameter \"size\""),
         (&OPEN, "GET /probe?test=exec&target=burn&peer=n2", "", 400, "no peer \"n2\""),
         (&OPEN, "GET /probe?test=exec&target=burn&debug=maybe", "", 400, "true or false"),
@@ -124,7 +125,7 @@ async fn everybody_is_answered_what_is_theirs_and_told_how_to_get_more() {
         (&OPEN, "POST /-/reload", "", 403, sock),
         (&OPEN, "DELETE /metrics", "", 405, "GET, HEAD"),
         (&OPEN, "GET /nothing", "", 404, "links"),
-        (&ROOT, "GET /probe?test=exec&target=burn", "", 409, "inactive"),
+        (&ROOT, "GET /probe?test=exec&target=burn", "", 503, "not listed yet"),
         (&ROOT, "POST /api/v1/hold", "{}", 400, "missing field"),
         (&ROOT, "POST /api/v1/hold", r#"{"for": "2h", "reason": 7}"#, 400, "reason"),
         (&ROOT, "POST /api/v1/hold", hold, 200, "NIC swap"),
@@ -145,6 +146,23 @@ async fn everybody_is_answered_what_is_theirs_and_told_how_to_get_more() {
     std::fs::write(directory.path().join("config.toml"), "nonsense = 1\n").unwrap();
     let (status, text) = ask(&site, &ROOT, "POST /-/reload", "", None).await;
     assert!(status == 500 && text.contains("nonsense"), "{text}");
+}
+
+#[tokio::test]
+async fn a_hold_that_can_not_be_written_says_why_and_is_not_the_callers_fault() {
+    let directory = tempfile::tempdir().unwrap();
+    let site = site(directory.path());
+    // A directory where the file should be can neither be replaced nor removed as one.
+    std::fs::create_dir_all(directory.path().join("state/hold.json/full")).unwrap();
+    let hold = r#"{"for": "2h", "reason": "NIC swap"}"#;
+    for (line, body) in [("POST /api/v1/hold", hold), ("POST /api/v1/release", "")] {
+        let (status, text) = ask(&site, &ROOT, line, body, None).await;
+        assert_eq!(status, 500, "{line}: {text}");
+        assert!(text.contains("hold.json: ") && text.contains("os error"), "{line}: {text}");
+    }
+    let long = r#"{"for": "9999d", "reason": ""}"#;
+    let (status, text) = ask(&site, &ROOT, "POST /api/v1/hold", long, None).await;
+    assert!(status == 400 && text.contains("30 days"), "{status} {text}");
 }
 
 #[tokio::test]

@@ -1,10 +1,6 @@
 //! What the agent knows, as one value: the JSON of `/api/v1/status`, and what the page is made of.
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use probes::{Cost, Finding, Inventory, Measurement, Target, Verdict};
 use serde::Serialize;
@@ -14,9 +10,10 @@ use crate::{
     http::auth::Caller,
     lane::{Lane, Standing},
     run::Run,
+    runner::epoch_seconds,
 };
 
-/// After how many intervals without a completed run what was measured no longer speaks for now.
+/// After how many intervals a verdict no longer speaks for now.
 const STALE_INTERVALS: f64 = 3.0;
 
 /// The node, in one answer. Without command lines and logs, so that it may be open.
@@ -55,6 +52,9 @@ pub(crate) struct LaneStatus {
     pub(crate) last_run: Option<f64>,
     /// When the newest run ended that measured something.
     pub(crate) last_completed: Option<f64>,
+    /// When the run ended that the verdict is from; none for a part that is absent, whose verdict
+    /// does not age, or before the first.
+    pub(crate) last_judged: Option<f64>,
     /// Seconds from one run to the next.
     pub(crate) interval: f64,
     /// When a run began that is still under way.
@@ -89,7 +89,7 @@ impl Status {
         Status {
             node: agent.config.borrow().node_name.clone(),
             version: env!("CARGO_PKG_VERSION"),
-            now: now(),
+            now: epoch_seconds(),
             ready: agent.ready(),
             verdict: Verdict::worst(lanes.iter().map(|lane| lane.verdict)),
             hold: agent.hold().map(|hold| HoldStatus {
@@ -106,54 +106,38 @@ impl Status {
 impl LaneStatus {
     fn of(agent: &Agent, lane: &Lane) -> Vec<LaneStatus> {
         let view = lane.view();
-        let unknown = |target: &Target| LaneStatus {
-            probe: lane.probe.name(),
-            cost: lane.probe.cost(&agent.config.borrow().settings, target),
-            target: target.to_string(),
-            verdict: Verdict::Unknown,
-            reason: "it has not run yet".to_string(),
-            since: 0.0,
-            last_run: None,
-            last_completed: None,
-            interval: agent.timing(lane).interval.as_secs_f64(),
-            running: view.running,
-            run: None,
-            findings: Vec::new(),
-            values: Vec::new(),
+        let interval = agent.timing(lane).interval.as_secs_f64();
+        let settings = &agent.config.borrow().settings;
+        let of = |(target, standing): (&Target, &Standing)| {
+            let report = |run: &Arc<Run>| run.report(target).cloned();
+            let judged = standing.judged.as_ref();
+            let completed = standing.completed.as_ref();
+            LaneStatus {
+                probe: lane.probe.name(),
+                cost: lane.probe.cost(settings, target),
+                target: target.to_string(),
+                verdict: standing.verdict,
+                reason: standing.reason.clone(),
+                since: standing.since,
+                last_run: (standing.last_run > 0.0).then_some(standing.last_run),
+                last_completed: completed.map(|(at, _)| *at),
+                last_judged: judged.map(|run| run.started + run.took.as_secs_f64()),
+                interval,
+                running: view.running,
+                run: judged.map(|run| run.id),
+                findings: judged.and_then(report).map(|report| report.findings).unwrap_or_default(),
+                values: completed
+                    .and_then(|(_, run)| report(run))
+                    .map(|report| report.measurements.iter().map(Value::of).collect())
+                    .unwrap_or_default(),
+            }
         };
-        match &lane.target {
-            Some(target) if view.standings.is_empty() => vec![unknown(target)],
-            Some(_) | None => view
-                .standings
-                .iter()
-                .map(|(target, standing)| unknown(target).filled(target, standing))
-                .collect(),
-        }
+        view.standings.iter().map(of).collect()
     }
 
-    fn filled(self, target: &Target, standing: &Standing) -> LaneStatus {
-        let report = |run: &Arc<Run>| run.report(target).cloned();
-        let judged = standing.judged.as_ref();
-        let completed = standing.completed.as_ref();
-        LaneStatus {
-            verdict: standing.verdict,
-            reason: standing.reason.clone(),
-            since: standing.since,
-            last_run: (standing.last_run > 0.0).then_some(standing.last_run),
-            last_completed: completed.map(|(at, _)| *at),
-            run: judged.map(|run| run.id),
-            findings: judged.and_then(report).map(|report| report.findings).unwrap_or_default(),
-            values: completed
-                .and_then(|(_, run)| report(run))
-                .map(|report| report.measurements.iter().map(Value::of).collect())
-                .unwrap_or_default(),
-            ..self
-        }
-    }
-
-    /// Whether the newest measurement is too old to speak for now.
+    /// Whether the verdict is too old to speak for now.
     pub(crate) fn stale(&self, now: f64) -> bool {
-        self.last_completed.is_some_and(|at| now - at > STALE_INTERVALS * self.interval)
+        self.last_judged.is_some_and(|at| now - at > STALE_INTERVALS * self.interval)
     }
 }
 
@@ -187,9 +171,4 @@ impl Snapshot {
 /// A kept run of any lane.
 pub(crate) fn find_run(agent: &Agent, id: u64) -> Option<Arc<Run>> {
     agent.lanes().iter().find_map(|lane| lane.find(id))
-}
-
-/// Seconds since the epoch.
-pub(crate) fn now() -> f64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs_f64()
 }

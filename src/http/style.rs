@@ -5,6 +5,7 @@ use std::fmt;
 
 use humantime_serde::re::humantime;
 use probes::Verdict;
+pub(crate) use probes::passive::span;
 
 /// Text of any origin, made harmless for HTML text and attributes.
 pub(crate) struct Esc<'a>(pub(crate) &'a str);
@@ -117,16 +118,6 @@ pub(crate) fn ago(now: f64, then: f64) -> String {
         age if age.abs() < 1.0 => "just now".to_string(),
         age if age < 0.0 => format!("in {}", span(-age)),
         age => format!("{} ago", span(age)),
-    }
-}
-
-/// `40 s`, `3 h`
-pub(crate) fn span(seconds: f64) -> String {
-    match seconds {
-        s if s < 120.0 => format!("{:.0} s", s.max(0.0)),
-        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
-        s if s < 172_800.0 => format!("{:.0} h", s / 3600.0),
-        s => format!("{:.0} days", s / 86400.0),
     }
 }
 

@@ -15,6 +15,8 @@ use crate::client::Client;
 const CERTIFICATE: &str = include_str!("../web_config/testdata/cert.pem");
 const KEY: &str = include_str!("../web_config/testdata/key.pem");
 
+const LARGE: usize = 32 << 20;
+
 /// A server in a directory of its own.
 struct Server {
     directory: tempfile::TempDir,
@@ -39,6 +41,7 @@ impl Server {
             unix: Some((bind_unix(&socket).await.unwrap(), SocketFile(socket))),
             web_config: yaml.map(|_| WebConfigFile::open(&directory.path().join("web.yml")).unwrap()),
             max_requests: 2,
+            read_timeout: Duration::from_millis(300),
         };
         let (address, stop) = (servers.addresses()[0], CancellationToken::new());
         let served = tokio::spawn(servers.serve_with(handler, stop.clone()));
@@ -61,10 +64,12 @@ impl Server {
     }
 }
 
-/// Tells who asks; `/slow` takes a second.
+/// Tells who asks; `/slow` takes a second, and `/large` is more than the kernel holds for a caller.
 async fn handler(caller: Caller, request: Request<Incoming>) -> Response<Body> {
-    if request.uri().path() == "/slow" {
-        tokio::time::sleep(Duration::from_secs(1)).await;
+    match request.uri().path() {
+        "/slow" => tokio::time::sleep(Duration::from_secs(1)).await,
+        "/large" => return Response::new(Body::from(vec![b'x'; LARGE])),
+        _ => {}
     }
     let _ = request.into_body().collect().await;
     route::words(StatusCode::OK, &caller.name())
@@ -144,6 +149,35 @@ async fn what_is_under_way_is_answered_when_the_agent_stops_and_idle_connections
 }
 
 #[tokio::test]
+async fn a_caller_who_does_not_read_its_answer_is_left() {
+    let tls_only = "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n";
+    for yaml in [None, Some(tls_only)] {
+        let server = Server::start(yaml).await;
+        let request = b"GET /large HTTP/1.1\r\nhost: n1\r\n\r\n";
+        let read = async |stream: &mut (dyn AsyncRead + Unpin + Send)| {
+            // Longer than the server is patient.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let mut answer = Vec::new();
+            let ended = stream.read_to_end(&mut answer);
+            // A reset may end it too.
+            let _ = timeout(Duration::from_secs(20), ended).await.expect("the connection is ended");
+            answer.len()
+        };
+        let got = if yaml.is_some() {
+            let mut stream = tls(&server, false).await.unwrap();
+            stream.write_all(request).await.unwrap();
+            read(&mut stream).await
+        } else {
+            let mut stream = TcpStream::connect(server.address).await.unwrap();
+            stream.write_all(request).await.unwrap();
+            read(&mut stream).await
+        };
+        assert!(got < LARGE, "{yaml:?}: all of it came");
+        server.end().await;
+    }
+}
+
+#[tokio::test]
 async fn nonsense_is_answered_or_dropped_and_nothing_else_is_lost() {
     let server = Server::start(None).await;
     let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(BUFFER_BYTES * 2));
@@ -184,6 +218,26 @@ async fn with_users_tcp_needs_a_password_and_the_socket_does_not() {
     assert!(known.starts_with("HTTP/1.1 200 ") && known.ends_with("Bob\n"), "{known}");
     let (status, _) = Client::new(server.socket(), Duration::from_secs(5)).get("/").await.unwrap();
     assert_eq!(status, StatusCode::OK);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn wrong_passwords_take_no_room_from_those_who_are_known() {
+    // A hash that takes some 100 ms here, and a server that answers two requests at a time.
+    let yaml = format!("basic_auth_users:\n  Bob: {}\n", bcrypt::hash("s3cret", 7).unwrap());
+    let server = Server::start(Some(&yaml)).await;
+    let known = "authorization: Basic Qm9iOnMzY3JldA==\r\n";
+    assert!(server.ask("/", known).await.ends_with("Bob\n"));
+    let wrong = async || server.ask("/", "authorization: Basic Qm9iOnMzY3JlVA==\r\n").await;
+    let meanwhile = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        server.ask("/", known).await
+    };
+    let (one, two, three, four, known) = tokio::join!(wrong(), wrong(), wrong(), wrong(), meanwhile);
+    assert!(known.starts_with("HTTP/1.1 200 "), "{known}");
+    for refused in [one, two, three, four] {
+        assert!(refused.starts_with("HTTP/1.1 401 "), "{refused}");
+    }
     server.end().await;
 }
 

@@ -146,7 +146,7 @@ async fn a_broken_file_leaves_the_one_before_in_force() {
     let path = directory.path().join("web.yml");
     let file = WebConfigFile::open(&path).unwrap();
     let users = async || {
-        file.seen.lock().await.0 = Instant::now().checked_sub(LOOK_AGAIN).unwrap();
+        file.seen.lock().await.at = Instant::now().checked_sub(LOOK_AGAIN).unwrap();
         file.current().await.users.keys().cloned().collect::<Vec<_>>()
     };
     assert_eq!(users().await, ["Bob"]);
@@ -156,4 +156,37 @@ async fn a_broken_file_leaves_the_one_before_in_force() {
     assert_eq!(users().await, ["Bob"]);
     fs::write(&path, format!("basic_auth_users:\n  Eve: {HASH}\n  Bob: {HASH}\n")).unwrap();
     assert_eq!(users().await, ["Bob", "Eve"]);
+}
+
+#[tokio::test]
+async fn a_certificate_that_comes_after_the_file_that_names_it_is_taken() {
+    let directory = directory("");
+    let path = directory.path().join("web.yml");
+    let file = WebConfigFile::open(&path).unwrap();
+    let look = async || {
+        file.seen.lock().await.at = Instant::now().checked_sub(LOOK_AGAIN).unwrap();
+        let tls = file.current().await.tls.is_some();
+        (tls, file.seen.lock().await.wrong.clone())
+    };
+    let cert = directory.path().join("cert.pem");
+    let late = directory.path().join("late.pem");
+    fs::rename(&cert, &late).unwrap();
+    fs::write(&path, tls("")).unwrap();
+    for _ in 0..2 {
+        let (tls, wrong) = look().await;
+        assert!(
+            !tls && wrong.as_ref().is_some_and(|wrong| wrong.contains("cert.pem: No such file")),
+            "{wrong:?}"
+        );
+    }
+    fs::rename(&late, &cert).unwrap();
+    assert_eq!(look().await, (true, None));
+
+    // The certificate is one of the files that are looked at now.
+    let in_force = file.current().await;
+    assert_eq!(look().await, (true, None));
+    assert!(Arc::ptr_eq(&in_force, &file.current().await), "nothing changed, nothing was read");
+    fs::write(&cert, format!("{}\n", include_str!("testdata/cert.pem"))).unwrap();
+    assert_eq!(look().await, (true, None));
+    assert!(!Arc::ptr_eq(&in_force, &file.current().await));
 }

@@ -23,6 +23,12 @@ fn list_and_probe_need_no_agent() {
         String::from_utf8_lossy(&probe.stdout).lines().filter(|line| line.contains(": pass: ")).count(),
         16
     );
+    for (target, passed) in [("ionic_0", 1), ("no_such", 0)] {
+        let said = machine.run(&["probe", "pcie", "--target", target]);
+        let lines = String::from_utf8_lossy(&said.stdout).into_owned();
+        let found = lines.lines().filter(|line| line.contains(": pass: ")).count();
+        assert_eq!(found, passed, "a NIC by its RDMA device: {said:?}");
+    }
     let unknown = machine.run(&["probe", "fusion"]);
     assert!(
         text(&unknown).contains("there is no test \"fusion\"; known are node, pcie, nic, gpu, exec"),
@@ -49,6 +55,17 @@ fn a_check_without_an_agent_fails_open_with_a_message() {
         assert_eq!(output.status.code(), Some(code), "{format}: {output:?}");
         assert!(text(&output).contains("no agent at"), "{format}: {output:?}");
     }
+}
+
+#[test]
+fn a_check_says_why_it_has_no_answer() {
+    let machine = Machine::empty();
+    // A socket that takes a connection and ends it.
+    let listener = std::os::unix::net::UnixListener::bind(machine.path("agent.sock")).unwrap();
+    let server = std::thread::spawn(move || drop(listener.accept()));
+    let said = text(&machine.run(&["check"]));
+    server.join().unwrap();
+    assert!(said.contains("answer of ") && said.contains(": connection "), "{said}");
 }
 
 #[test]
@@ -100,4 +117,23 @@ fn what_is_generated_is_what_is_built_in() {
     assert_eq!(machine.run(&["--config.check"]).status.code(), Some(0));
     let metrics = text(&machine.run(&["generate", "metrics"]));
     assert!(metrics.contains("| `fabricpulse_pcie_link_width_lanes` | `pci` | `pcie` |"), "{metrics}");
+}
+
+#[test]
+fn a_check_that_prints_only_findings_has_an_age() {
+    let machine = Machine::empty();
+    machine.configure(
+        r#"[[probe.exec.check]]
+        name = "disk"
+        interval = "1h"
+        argv = ["/usr/bin/printf", '{"finding":{"check":"wear","verdict":"fail","found":"worn","expected":"new"}}\n{"end":{}}\n']
+        "#,
+    );
+    let agent = machine.start();
+    agent.get("/probe?test=exec&target=disk");
+    let status: serde_json::Value = serde_json::from_str(&agent.get("/api/v1/status").body).unwrap();
+    let lanes = status["lanes"].as_array().unwrap();
+    let lane = lanes.iter().find(|lane| lane["probe"] == "exec").unwrap();
+    assert_eq!(lane["verdict"], "fail", "{lane}");
+    assert!(lane["last_completed"].is_null() && lane["last_judged"].as_f64() > Some(1e9), "{lane}");
 }

@@ -86,7 +86,8 @@ fn a_passive_probe_is_open_and_its_debug_is_not() {
 fn ended(machine: &Machine) -> String {
     let runs: serde_json::Value = serde_json::from_str(&machine.ask("GET", "/api/v1/runs", "").body).unwrap();
     let exec = runs["runs"].as_array().unwrap().iter().find(|run| run["probe"] == "exec");
-    exec.expect("a run of the check").to_string()
+    let id = &exec.expect("a run of the check")["id"];
+    machine.ask("GET", &format!("/api/v1/runs/{id}"), "").body
 }
 
 #[test]
