@@ -362,3 +362,21 @@ fn licences_are_read_as_they_are_written() {
         assert_eq!(any(&mut words.iter().copied().peekable()), expected, "{text}");
     }
 }
+
+#[test]
+fn the_code_map_names_every_file_and_no_other() {
+    let map = read("ARCHITECTURE.md");
+    let named: BTreeSet<String> = map
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
+        .map(|(file, _)| file.to_string())
+        .filter(|file| file.ends_with(".rs"))
+        .collect();
+    let there: BTreeSet<String> = sources(&["src", "probes"]).into_iter().map(|source| source.path).collect();
+    let missing: Vec<_> = there.difference(&named).collect();
+    let gone: Vec<_> = named.difference(&there).collect();
+    assert!(
+        missing.is_empty() && gone.is_empty(),
+        "ARCHITECTURE.md, code map: add {missing:?}, take out {gone:?}"
+    );
+}
