@@ -12,12 +12,9 @@ use super::{
 use crate::{
     Context, Finding, Verdict,
     config_space::{ACS_REDIRECT, Capabilities, Kind},
-    inventory::Link,
+    inventory::{AMD, Link},
     lines::Problem,
 };
-
-/// The vendor of GPUs that carry bridges of their own.
-const AMD_GPUS: u16 = 0x1002;
 
 /// What mends a lack of privilege.
 const START_PCID: &str = "systemctl enable --now fabricpulse-pcid.socket";
@@ -188,8 +185,7 @@ impl<'a> Node<'a> {
     fn saves_power(&self, target: &Function, lower: &str) -> bool {
         let inventory = self.ctx.inventory;
         inventory.is_gpu(&target.pci)
-            && (lower == target.pci
-                || inventory.function(lower).is_some_and(|bridge| bridge.vendor == AMD_GPUS))
+            && (lower == target.pci || inventory.function(lower).is_some_and(|bridge| bridge.vendor == AMD))
     }
 
     /// MaxReadReq of a NIC.

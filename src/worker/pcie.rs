@@ -12,20 +12,15 @@ use probes::{
     pcie::{Config, Function},
 };
 
-use super::{Found, Request, each_part, pcid, problem};
+use super::{Found, Request, each_target, pcid, problem};
 use crate::sysfs::{Dir, ReadError, pci};
 
 pub(crate) fn read(request: &Request) -> Found<Function> {
     let sysfs = request.roots.sysfs.clone();
-    let (names, odd): (Vec<String>, Vec<String>) =
-        request.pcie.functions.iter().cloned().partition(|name| pci::is_address(name));
     let (read, mut problems) =
-        each_part(names, move |name, progress| function(&pci::devices(&sysfs, progress).dir(name)));
-    problems.extend(odd.into_iter().map(|part| Problem {
-        part,
-        path: "standard input".into(),
-        error: "not a PCI address such as 0000:c1:00.0".into(),
-    }));
+        each_target(&request.pcie.functions, pci::is_address, move |name, progress| {
+            function(&pci::devices(&sysfs, progress).dir(name)).map(Some)
+        });
     let mut functions = Vec::new();
     for (function, found) in read {
         functions.push(function);
