@@ -70,7 +70,8 @@ impl<'a> Node<'a> {
             findings.extend(self.link(function, hop));
         }
         findings.push(narrowest(pci, &hops));
-        if function.express().is_some() {
+        // A virtual function's own sizes mean nothing: its parent's are used.
+        if function.express().is_some() && !function.hides_link() {
             findings.extend(self.read_request(function));
             findings.extend(payload(&way));
         }
@@ -113,6 +114,19 @@ impl<'a> Node<'a> {
         let Some(link) = hop.link() else {
             return vec![Finding::not_applicable("link_width", lower, format!("{lower} shows no link"))];
         };
+        if *lower == target.pci && hop.lower.hides_link() {
+            return vec![
+                Finding::new(
+                    "link_width",
+                    lower,
+                    Verdict::Unknown,
+                    format!("{} shows no lanes", hop.words()),
+                    "a device that tells its link",
+                )
+                .because("it answers, but does not tell its link, as a virtual function does not")
+                .try_command(show(lower)),
+            ];
+        }
         let mut findings = Vec::new();
         if let Some(limit) = hop.width_limit() {
             findings.push(width(hop, &link, limit));

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use probes::{
-    config_space::{self, Capabilities, Unreadable},
+    config_space::{self, Capabilities, HEADER_BYTES, Unreadable},
     lines::Problem,
     pcie::{Config, Function},
 };
@@ -87,6 +87,11 @@ pub(super) fn config(dir: &Dir) -> Result<Config, ReadError> {
         }
         Err(error) => return Ok(Config::Hidden(format!("{}: {}", error.path().display(), error.what()))),
     };
+    if bytes.len() < HEADER_BYTES {
+        // The kernel shows at least the header of every function that it can reach.
+        let source = std::io::Error::other(format!("only {} bytes", bytes.len()));
+        return Err(ReadError::Io { path: dir.path().join("config"), source });
+    }
     Ok(match config_space::decode(&bytes) {
         Ok(space) if space.capabilities == Some(Capabilities::Hidden) => {
             Config::Hidden("only 64 bytes of config space are readable here".into())
