@@ -237,6 +237,38 @@ fn less_than_a_header_of_config_space_is_a_doubt() {
 }
 
 #[test]
+fn a_file_that_can_not_be_read_is_a_doubt_about_each_target_that_it_concerns() {
+    let machine = Machine::of(RDMA);
+    for pci in [FAR_NIC, "0000:20:00.0"] {
+        let file = machine.file(pci, "aer_dev_correctable");
+        let _ = fs::remove_file(&file);
+        fs::create_dir(&file).unwrap();
+    }
+    let mut found = faults(&machine);
+    found.sort();
+    assert_eq!(
+        found,
+        [
+            "0000:23:00.0 pcie_files 0000:20:00.0 unknown",
+            "0000:24:00.0 pcie_files 0000:20:00.0 unknown",
+            "0000:41:00.0 pcie_files 0000:41:00.0 unknown"
+        ]
+    );
+}
+
+#[test]
+fn a_bridge_that_could_not_be_read_leaves_redirection_unknown() {
+    let machine = Machine::of(RDMA);
+    fs::write(machine.file("0000:21:00.0", "config"), [1]).unwrap();
+    poke(&machine, "0000:20:00.0", express("0000:20:00.0") + 8, &[0, 0]);
+    let (_, readings) = run(&machine, &mut Memory::default(), 1e9);
+    let acs = finding(&readings, NIC, "acs_redirect");
+    assert_eq!(acs.verdict, Some(Verdict::Unknown));
+    assert!(acs.found.contains("of 3 bridges, 1 could not be read"), "{acs:?}");
+    assert_eq!(finding(&readings, NIC, "max_payload").verdict, Some(Verdict::Pass), "no neighbours");
+}
+
+#[test]
 fn the_command_for_read_requests_keeps_every_other_bit() {
     let machine = Machine::of(RDMA);
     poke(&machine, NIC, express(NIC) + 8, &0x2950_u16.to_le_bytes());
