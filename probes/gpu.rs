@@ -358,7 +358,10 @@ impl Node<'_> {
         let same =
             |other: &&Gpu| other.pci != gpu.pci && other.vendor == gpu.vendor && other.device == gpu.device;
         let sibling =
-            self.gpus.iter().filter(same).find_map(|other| Some((&other.pci, other.hive.as_ref()?)));
+            self.gpus.iter().filter(same).filter_map(|other| Some((&other.pci, other.hive.as_ref()?)));
+        // One that is elsewhere says most.
+        let sibling =
+            sibling.max_by_key(|(_, other)| gpu.hive.as_ref().is_some_and(|own| own.id != other.id));
         let judged = |verdict, found: String, expected: String| {
             Finding::new("hive", &gpu.pci, verdict, found, expected)
         };
@@ -374,11 +377,32 @@ impl Node<'_> {
                     .gpus
                     .iter()
                     .filter(|other| other.hive.as_ref().is_some_and(|other| other.id == hive.id));
-                Some(judged(
-                    Verdict::Pass,
-                    format!("hive {} of {} GPUs", hive.id, hive.members),
-                    format!("{} GPUs", shown.count()),
-                ))
+                // One that did not answer this time may well be in it.
+                let all = self.gpus.len() >= self.ctx.inventory.gpus.len();
+                let differs = |shown: usize| {
+                    usize::try_from(hive.members)
+                        .is_ok_and(|members| members < shown || (all && members > shown))
+                };
+                let (shown, there) = (shown.count(), 1 + self.gpus.iter().filter(same).count());
+                let found = format!("hive {} of {} GPUs", hive.id, hive.members);
+                let apart = sibling.filter(|(_, other)| other.id != hive.id);
+                Some(match apart {
+                    Some((other, own)) => judged(
+                        Verdict::Degraded,
+                        found,
+                        format!("one hive of all {there} GPUs of this kind, but {other} is in {}", own.id),
+                    )
+                    .because("GPUs of different hives reach each other through PCIe only")
+                    .try_command("amd-smi xgmi"),
+                    None if differs(shown) => judged(
+                        Verdict::Degraded,
+                        found,
+                        format!("{shown} GPUs, which say that they are in it"),
+                    )
+                    .because("the driver has lost some of the direct links")
+                    .try_command("amd-smi xgmi"),
+                    None => judged(Verdict::Pass, found, format!("{shown} GPUs seen in it")),
+                })
             }
         }
     }
