@@ -30,6 +30,9 @@ pub mod count;
 mod metrics;
 pub mod port;
 
+/// Ports of one product that must agree on a rate before a slower one stands out.
+const AGREEING: usize = 3;
+
 /// What the worker reads of one RDMA device. Texts are as the kernel shows them.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Device {
@@ -233,7 +236,10 @@ impl Node<'_> {
 
     fn read_rate(&self, device: &Device, port: &Port, part: &str, labels: [&str; 2], reading: &mut Reading) {
         match port.known_rate() {
-            Some(Known::Rate(rate)) => reading.measure(&RATE, labels, rate),
+            Some(Known::Rate(rate)) => {
+                reading.measure(&RATE, labels, rate);
+                reading.findings.extend(self.judge_rate(device, port, part, rate));
+            }
             Some(Known::Not(why)) if port.state().is_some_and(State::carries) => {
                 let shown = port.rate.as_deref().unwrap_or_default();
                 let finding = if self.is_software(device) {
@@ -267,6 +273,27 @@ impl Node<'_> {
             }
         };
         reading.findings.push(finding);
+    }
+
+    /// A port slower than all others of its product, where enough of them agree. One that is slow for a
+    /// reason, such as an older switch, has no such company.
+    fn judge_rate(&self, device: &Device, port: &Port, part: &str, rate: f64) -> Option<Finding> {
+        let mut others = self.siblings(device).filter_map(|(_, port)| match port.known_rate()? {
+            Known::Rate(rate) => Some(rate),
+            Known::Not(_) => None,
+        });
+        let usual = others.next()?;
+        let agreeing = 1 + others.try_fold(0, |count, rate| (rate == usual).then_some(count + 1))?;
+        if agreeing < AGREEING || rate >= usual {
+            return None;
+        }
+        let expected = format!("{} Gb/s, as {agreeing} other ports of this product", usual * 8.0 / 1e9);
+        let shown = port.rate.as_deref().unwrap_or_default();
+        Some(
+            Finding::new("link_rate", part, Verdict::Degraded, shown, expected)
+                .because("the link trained at a lower speed: look at cable, transceiver and switch port")
+                .try_command(format!("mlxlink -d {}", device.name)),
+        )
     }
 
     /// The width of an InfiniBand link that is up. Ethernet drivers make theirs up from the speed.

@@ -243,3 +243,25 @@ fn the_plan_is_one_worker_that_is_told_where_to_read() {
     assert_eq!(request["roots"]["sysfs"], "/sys");
     assert_eq!(request["targets"], serde_json::json!(["mlx5_0", "mlx5_1", "rxe0"]));
 }
+
+#[test]
+fn a_port_slower_than_all_others_of_its_product_is_degraded() {
+    let at = |rate: &str| Port { rate: Some(rate.into()), ..port(&[]) };
+    let (fast, slow) = ("400 Gb/sec (4X NDR)", "200 Gb/sec (4X HDR)");
+    let table = [
+        (vec![slow, fast, fast, fast], Some(Verdict::Degraded)),
+        (vec![slow, fast, fast], None),
+        (vec![slow, fast, fast, fast, slow], None),
+        (vec![fast, slow, slow, slow], None),
+        (vec![slow, slow, slow, slow], None),
+    ];
+    for (rates, want) in table {
+        let devices: Vec<Device> = rates
+            .iter()
+            .enumerate()
+            .map(|(number, rate)| device(&format!("mlx5_{number}"), at(rate)))
+            .collect();
+        let reading = read(&settings(), &mut Memory::default(), 0.0, &devices, &[]).remove(0);
+        assert_eq!(verdict(&reading, "link_rate"), want, "{rates:?}");
+    }
+}
