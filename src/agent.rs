@@ -26,6 +26,7 @@ use crate::{
     metrics::{self, Cell, Format, Process, Reload, Totals},
     run::Run,
     runner::{Stop, epoch_seconds},
+    words,
 };
 
 /// The running agent, shared by the web server and whoever else looks at it.
@@ -54,7 +55,7 @@ pub(crate) enum Lookup {
     Target { test: String, target: String, known: String },
     #[error("{0} is switched off: [probe.{0}] enabled = false")]
     Off(String),
-    #[error("{0} has no target on this node")]
+    #[error("{0} has nothing to measure on this node; `fabricpulse list` says why")]
     NoTarget(String),
     #[error("{test} needs a target; known are {known}")]
     TargetMissing { test: String, known: String },
@@ -120,8 +121,7 @@ impl Agent {
         target: Option<&str>,
     ) -> Result<(Arc<Lane>, Option<Target>), Lookup> {
         let Some(probe) = probes::find(test) else {
-            let known: Vec<&str> = probes::PROBES.iter().map(|probe| probe.name()).collect();
-            return Err(Lookup::Test(test.to_string(), known.join(", ")));
+            return Err(Lookup::Test(test.to_string(), words::known_tests()));
         };
         let lanes: Vec<Arc<Lane>> =
             self.lanes().into_iter().filter(|lane| lane.probe.name() == probe.name()).collect();

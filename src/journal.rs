@@ -311,6 +311,7 @@ mod tests {
         for id in 0..200 {
             journal.append(&run(id, if id % 2 == 0 { Verdict::Fail } else { Verdict::Pass }));
         }
+        drop(journal);
         let size: u64 =
             [FILE, OLDER].iter().map(|name| fs::metadata(state.path().join(name)).unwrap().len()).sum();
         assert!(size < 2 * 4096 + 1024, "{size}");
