@@ -373,9 +373,9 @@ fn speed(register: u32) -> Option<f64> {
     speeds.get(code.checked_sub(1)?).copied()
 }
 
-/// The width of a link register, in lanes.
+/// The width of a link register, in lanes; none for a number that no link can have.
 fn width(register: u32) -> Option<u32> {
-    Some(register >> 4 & 0x3f).filter(|lanes| *lanes > 0)
+    Some(register >> 4 & 0x3f).filter(|lanes| [1, 2, 4, 8, 12, 16, 32].contains(lanes))
 }
 
 #[cfg(test)]

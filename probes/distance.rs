@@ -2,10 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::inventory::{Function, Inventory};
-
-/// The vendor of GPUs that carry bridges of their own.
-const AMD_GPUS: u16 = 0x1002;
+use crate::inventory::{AMD, Function, Inventory};
 
 /// What traffic between two functions has to pass, nearest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
@@ -66,8 +63,7 @@ pub fn between(inventory: &Inventory, a: &str, b: &str) -> Option<Distance> {
 /// The bridges above a function, without those that are a part of an AMD GPU.
 fn outside<'a>(inventory: &Inventory, function: &'a Function) -> Vec<&'a str> {
     let inside = |bridge: &&String| {
-        function.vendor == AMD_GPUS
-            && inventory.function(bridge).is_some_and(|bridge| bridge.vendor == AMD_GPUS)
+        function.vendor == AMD && inventory.function(bridge).is_some_and(|bridge| bridge.vendor == AMD)
     };
     function.path.iter().skip_while(inside).map(String::as_str).collect()
 }

@@ -17,8 +17,11 @@ use crate::{
     settings::ExecCheck,
 };
 
-/// Values that one check may export; more are an error, since series must stay bounded.
-const MAX_VALUES: usize = 20;
+/// Values that all checks together may export; more are an error, since series must stay bounded.
+const MAX_VALUES: usize = 50;
+
+/// Findings that one check may print.
+const MAX_FINDINGS: usize = 20;
 
 /// The operator's own commands.
 #[derive(Debug)]
@@ -80,6 +83,7 @@ impl Probe for Exec {
         let target = ctx.targets.first().ok_or(ParseError::Missing("target"))?;
         let mut reading = Reading::of(target.clone());
         let mut closed = false;
+        let most = (MAX_VALUES / ctx.settings.exec.len().max(1)).max(1);
         for line in only(outputs)?.stdout.lines().filter(|line| !line.trim().is_empty()) {
             let wrong = |why: String| ParseError::Line { line: line.chars().take(200).collect(), why };
             if closed {
@@ -87,6 +91,9 @@ impl Probe for Exec {
             }
             match serde_json::from_str(line).map_err(|error| wrong(error.to_string()))? {
                 Line::Value { name, value } => {
+                    if reading.measurements.iter().any(|told| told.labels.last() == Some(&name)) {
+                        return Err(wrong(format!("the value {name:?} was printed before")));
+                    }
                     reading.measurements.push(Measurement {
                         metric: &VALUE,
                         labels: vec![target.id().into(), name],
@@ -100,10 +107,13 @@ impl Probe for Exec {
                 ),
                 Line::End {} => closed = true,
             }
-            if reading.measurements.len() > MAX_VALUES {
+            if reading.measurements.len() > most {
                 return Err(wrong(format!(
-                    "it is one value more than the {MAX_VALUES} that a check may export"
+                    "it is one value more than the {most} that each check may export, {MAX_VALUES} in all"
                 )));
+            }
+            if reading.findings.len() > MAX_FINDINGS {
+                return Err(wrong(format!("it is one finding more than the {MAX_FINDINGS} of a check")));
             }
         }
         if closed { Ok(vec![reading]) } else { Err(ParseError::Missing("closing line {\"end\":{}}")) }
@@ -175,11 +185,16 @@ mod tests {
     fn what_is_not_the_protocol_is_named() {
         let many: String =
             (0..=MAX_VALUES).map(|i| format!("{{\"value\":{{\"name\":\"{i}\",\"value\":1}}}}\n")).collect();
+        let finding = "{\"finding\":{\"check\":\"a\",\"verdict\":\"pass\",\"found\":\"b\"}}\n";
+        let findings = finding.repeat(MAX_FINDINGS + 1);
+        let twice = "{\"value\":{\"name\":\"a\",\"value\":1}}\n".repeat(2);
         let table = [
+            (findings.as_str(), "one finding more than the 20"),
+            (twice.as_str(), "the value \"a\" was printed before"),
             ("", "no closing line {\"end\":{}} in the output"),
             ("OK - all fine\n", "unexpected line \"OK - all fine\""),
             ("{\"end\":{}}\n{\"end\":{}}\n", "it follows the closing line"),
-            (many.as_str(), "one value more than the 20"),
+            (many.as_str(), "one value more than the 50"),
         ];
         for (stdout, message) in table {
             let error = parse(stdout).unwrap_err().to_string();

@@ -19,6 +19,7 @@ use self::{
 use crate::{
     Context, Cost, Finding, Inventory, Memory, MetricSpec, Output, ParseError, Plan, Probe, Reading,
     Settings, Target, Unsupported, Verdict,
+    inventory::{AMD, NVIDIA},
     lines::{self, Problem},
     passive,
     plan::only,
@@ -93,8 +94,6 @@ pub struct GpuState;
 /// The part of the time for which heat may hold a GPU back without a loss that anybody sees.
 const THROTTLED_SHARE: f64 = 0.01;
 
-const AMD: u16 = 0x1002;
-
 impl Probe for GpuState {
     fn name(&self) -> &'static str {
         "gpu"
@@ -147,8 +146,8 @@ impl Node<'_> {
     fn read(&self, target: &Target, problems: &[Problem], memory: &mut Memory) -> Reading {
         let mut reading = Reading::of(target.clone());
         let pci = target.id();
-        let unread = problems.iter().filter(|problem| problem.part == pci);
-        reading.findings.extend(unread.map(|problem| passive::unread("gpu_files", problem)));
+        let unread = problems.iter().filter(|problem| problem.concerns(pci));
+        reading.findings.extend(unread.map(|problem| passive::unread("gpu_files", pci, problem)));
         let Some(gpu) = self.gpus.iter().find(|gpu| gpu.pci == pci) else {
             if reading.findings.is_empty() {
                 reading.findings.push(
@@ -160,7 +159,8 @@ impl Node<'_> {
             return reading;
         };
         self.export(gpu, &mut reading);
-        reading.findings.extend(gpu.unread.iter().map(|problem| passive::unread("gpu_files", problem)));
+        let unread = gpu.unread.iter();
+        reading.findings.extend(unread.map(|problem| passive::unread("gpu_files", pci, problem)));
         reading.findings.push(presence(gpu));
         if gpu.driver.as_deref() == Some("nvidia") {
             reading.findings.push(
@@ -184,7 +184,7 @@ impl Node<'_> {
         let model = gpu.model.as_deref().or_else(|| known?.model.as_deref()).unwrap_or_default();
         let vendor = match gpu.vendor {
             AMD => "AMD".to_string(),
-            0x10de => "NVIDIA".to_string(),
+            NVIDIA => "NVIDIA".to_string(),
             other => format!("0x{other:04x}"),
         };
         let [driver, version, firmware] =
@@ -358,7 +358,10 @@ impl Node<'_> {
         let same =
             |other: &&Gpu| other.pci != gpu.pci && other.vendor == gpu.vendor && other.device == gpu.device;
         let sibling =
-            self.gpus.iter().filter(same).find_map(|other| Some((&other.pci, other.hive.as_ref()?)));
+            self.gpus.iter().filter(same).filter_map(|other| Some((&other.pci, other.hive.as_ref()?)));
+        // One that is elsewhere says most.
+        let sibling =
+            sibling.max_by_key(|(_, other)| gpu.hive.as_ref().is_some_and(|own| own.id != other.id));
         let judged = |verdict, found: String, expected: String| {
             Finding::new("hive", &gpu.pci, verdict, found, expected)
         };
@@ -374,11 +377,32 @@ impl Node<'_> {
                     .gpus
                     .iter()
                     .filter(|other| other.hive.as_ref().is_some_and(|other| other.id == hive.id));
-                Some(judged(
-                    Verdict::Pass,
-                    format!("hive {} of {} GPUs", hive.id, hive.members),
-                    format!("{} GPUs", shown.count()),
-                ))
+                // One that did not answer this time may well be in it.
+                let all = self.gpus.len() >= self.ctx.inventory.gpus.len();
+                let differs = |shown: usize| {
+                    usize::try_from(hive.members)
+                        .is_ok_and(|members| members < shown || (all && members > shown))
+                };
+                let (shown, there) = (shown.count(), 1 + self.gpus.iter().filter(same).count());
+                let found = format!("hive {} of {} GPUs", hive.id, hive.members);
+                let apart = sibling.filter(|(_, other)| other.id != hive.id);
+                Some(match apart {
+                    Some((other, own)) => judged(
+                        Verdict::Degraded,
+                        found,
+                        format!("one hive of all {there} GPUs of this kind, but {other} is in {}", own.id),
+                    )
+                    .because("GPUs of different hives reach each other through PCIe only")
+                    .try_command("amd-smi xgmi"),
+                    None if differs(shown) => judged(
+                        Verdict::Degraded,
+                        found,
+                        format!("{shown} GPUs, which say that they are in it"),
+                    )
+                    .because("the driver has lost some of the direct links")
+                    .try_command("amd-smi xgmi"),
+                    None => judged(Verdict::Pass, found, format!("{shown} GPUs seen in it")),
+                })
             }
         }
     }

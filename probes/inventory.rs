@@ -2,6 +2,21 @@
 
 use serde::{Deserialize, Serialize};
 
+/// AMD's vendor id, of its GPUs and of the bridges inside them.
+pub const AMD: u16 = 0x1002;
+
+/// NVIDIA's vendor id.
+pub const NVIDIA: u16 = 0x10de;
+
+/// Base classes of GPUs: display controllers and processing accelerators.
+const GPU_CLASSES: [u32; 2] = [0x03, 0x12];
+
+/// Whether a PCI function is a GPU that this program knows, by vendor id and class (base class,
+/// subclass and interface).
+pub fn is_gpu(vendor: u16, class: u32) -> bool {
+    [AMD, NVIDIA].contains(&vendor) && GPU_CLASSES.contains(&(class >> 16))
+}
+
 /// What this node has. Order is by PCI address, so that two answers can be compared.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Inventory {

@@ -6,6 +6,10 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::ParseError;
 
+/// The part that a problem is about when it is none in particular: a listing failed, so nothing is
+/// known of any part.
+pub const NODE: &str = "node";
+
 /// How much of an unexpected line is repeated in the error.
 const SHOWN: usize = 200;
 
@@ -30,12 +34,19 @@ pub enum Line<T> {
 /// Something that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Problem {
-    /// The part that it is about, by name; `node` where it is none in particular.
+    /// The part that it is about, by name; [`NODE`] where it is none in particular.
     pub part: String,
     /// The file, as the kernel names it.
     pub path: String,
     /// What happened.
     pub error: String,
+}
+
+impl Problem {
+    /// Whether it leaves something unknown of this part. A listing that failed does so of each.
+    pub fn concerns(&self, part: &str) -> bool {
+        self.part == part || self.part == NODE
+    }
 }
 
 /// A worker's whole answer.

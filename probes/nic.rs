@@ -137,8 +137,8 @@ impl Node<'_> {
     fn read(&self, target: &Target, problems: &[Problem], memory: &mut Memory) -> Reading {
         let mut reading = Reading::of(target.clone());
         let name = target.id();
-        let unread = problems.iter().filter(|problem| problem.part == name);
-        reading.findings.extend(unread.map(|problem| passive::unread("device_files", problem)));
+        let unread = problems.iter().filter(|problem| problem.concerns(name));
+        reading.findings.extend(unread.map(|problem| passive::unread("device_files", name, problem)));
         let Some(device) = self.devices.iter().find(|device| device.name == name) else {
             if reading.findings.is_empty() {
                 reading.findings.push(
@@ -157,7 +157,7 @@ impl Node<'_> {
         };
         self.describe(device, &mut reading);
         for problem in &device.unread {
-            reading.findings.push(passive::unread("device_files", problem));
+            reading.findings.push(passive::unread("device_files", name, problem));
         }
         for port in &device.ports {
             self.read_port(device, port, &mut reading, memory);

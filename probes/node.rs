@@ -260,7 +260,7 @@ impl Host {
     /// A check that lacks a fact: why the fact is missing.
     fn unread(&self, check: &str, lacks: Lacks) -> Finding {
         match self.problems.iter().find(|problem| problem.part == lacks.0) {
-            Some(problem) => Finding { part: "node".into(), ..passive::unread(check, problem) },
+            Some(problem) => passive::unread(check, lines::NODE, problem),
             None => {
                 let found = format!("the worker says nothing of {}", lacks.0);
                 Finding::new(check, "node", crate::Verdict::Unknown, found, "an answer")

@@ -2,29 +2,36 @@
 
 use serde_json::json;
 
-use crate::{Context, Finding, Plan, Program, Settings, Step, Verdict, lines::Problem};
+use crate::{Context, Finding, Plan, Program, Settings, Step, Target, Verdict, lines::Problem};
 
-/// The plan of a passive probe: `fabricpulse worker <name>`, told where the kernel's files are.
+/// The plan of a passive probe: `fabricpulse worker <name>`, told where the kernel's files are and
+/// which parts to read. A worker that found its parts by itself could not tell one that is gone
+/// from one whose identity it failed to read.
 pub fn plan(worker: &'static str, ctx: &Context<'_>) -> Plan {
     let step = Step {
         program: Program::Worker(worker),
         env: Vec::new(),
-        stdin: request(ctx.settings),
+        stdin: json!({
+            "roots": ctx.settings.roots,
+            "inventory": ctx.settings.inventory,
+            "targets": ctx.targets.iter().map(Target::id).collect::<Vec<_>>(),
+        })
+        .to_string(),
         deadline: ctx.timeout,
     };
     Plan { steps: vec![step], uses: Vec::new() }
 }
 
-/// What every passive worker is asked.
+/// What a worker is asked that looks for the parts.
 pub fn request(settings: &Settings) -> String {
     json!({ "roots": settings.roots, "inventory": settings.inventory }).to_string()
 }
 
-/// What a file that could not be read says of its part: nothing, and why.
-pub fn unread(check: &str, problem: &Problem) -> Finding {
+/// What a file that could not be read says of a part: nothing, and why.
+pub fn unread(check: &str, part: &str, problem: &Problem) -> Finding {
     Finding::new(
         check,
-        &problem.part,
+        part,
         Verdict::Unknown,
         format!("{}: {}", problem.path, problem.error),
         "a file that can be read",

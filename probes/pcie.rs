@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Context, Cost, Inventory, Memory, MetricSpec, Output, ParseError, Plan, Probe, Program, Reading,
     Settings, Step, Target, Unsupported,
-    config_space::{ConfigSpace, Express},
+    config_space::{ConfigSpace, Express, Kind},
     inventory::Link,
     lines, plan,
 };
@@ -82,6 +82,19 @@ impl Function {
         match &self.config {
             Config::Read(space) => space.express.as_ref(),
             Config::AllOnes | Config::Hidden(_) => None,
+        }
+    }
+
+    /// Whether it answers and shows no lanes: a link that is down lets nothing be read of the device
+    /// below it, so this one does not tell its link, as a virtual function does not. Of a bridge
+    /// this says nothing.
+    pub fn hides_link(&self) -> bool {
+        match (&self.config, self.express()) {
+            (Config::Read(_), Some(express)) => {
+                express.kind.is_some_and(Kind::is_endpoint) && express.width.is_none()
+            }
+            (Config::Read(_), None) | (Config::AllOnes, _) => false,
+            (Config::Hidden(_), _) => self.text_link.is_some_and(|link| link.width.is_none()),
         }
     }
 

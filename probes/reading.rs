@@ -21,9 +21,6 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Every verdict, by number.
-    pub const ALL: [Verdict; 4] = [Verdict::Pass, Verdict::Degraded, Verdict::Fail, Verdict::Unknown];
-
     /// The word for people and for JSON.
     pub fn word(self) -> &'static str {
         match self {

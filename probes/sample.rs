@@ -8,7 +8,7 @@ use crate::{
     settings::{GpuSettings, InventorySettings, NicSettings, NodeSettings, PcieSettings, Roots},
 };
 
-/// The embedded defaults' numbers, as far as tests rely on them.
+/// Numbers of these tests' own, which are not the embedded defaults.
 pub(crate) fn settings() -> Settings {
     let hour = Duration::from_secs(3600);
     Settings {

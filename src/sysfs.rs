@@ -168,6 +168,15 @@ impl Dir {
         self.path.join(name).symlink_metadata().is_ok()
     }
 
+    /// Whether this directory is there; an error where that can't be told.
+    pub(crate) fn exists(&self) -> Result<bool, ReadError> {
+        self.progress.at(&self.path);
+        match self.path.metadata() {
+            Ok(_) => Ok(true),
+            Err(source) => self.absent_or::<()>("", source).map(|found| found.is_some()),
+        }
+    }
+
     /// The last part of what a symbolic link points at: a driver, a subsystem, a parent device.
     pub(crate) fn link_name(&self, name: &str) -> Option<String> {
         self.progress.at(&self.path.join(name));
@@ -186,7 +195,10 @@ impl Dir {
     fn absent_or<T>(&self, name: &str, source: io::Error) -> Result<Option<T>, ReadError> {
         match source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Ok(None),
-            _ => Err(ReadError::Io { path: self.path.join(name), source }),
+            _ => {
+                let path = if name.is_empty() { self.path.clone() } else { self.path.join(name) };
+                Err(ReadError::Io { path, source })
+            }
         }
     }
 }

@@ -50,6 +50,9 @@ const STALL: Duration = Duration::from_millis(20);
 pub(crate) struct Request {
     pub(crate) roots: Roots,
     pub(crate) inventory: InventorySettings,
+    /// The parts that the workers `gpu` and `nic` read, by name.
+    #[serde(default)]
+    pub(crate) targets: Vec<String>,
     /// What the worker `pcie` reads.
     #[serde(default)]
     pub(crate) pcie: probes::pcie::Wanted,
@@ -139,6 +142,23 @@ pub(crate) fn each_part<T: Send + 'static>(
         }
     }
     (items, problems)
+}
+
+/// Reads the parts that the agent asks for. `read` says none of one that is gone; a name that is
+/// none, by `is_name`, is a problem.
+fn each_target<T: Send + 'static>(
+    targets: &[String],
+    is_name: fn(&str) -> bool,
+    read: impl Fn(&str, Progress) -> Result<Option<T>, ReadError> + Send + Sync + 'static,
+) -> Found<T> {
+    let (names, odd): (Vec<String>, Vec<String>) = targets.iter().cloned().partition(|name| is_name(name));
+    let (found, mut problems) = each_part(names, read);
+    problems.extend(odd.into_iter().map(|part| Problem {
+        error: format!("{part:?} is not the name of a part that this worker reads"),
+        part,
+        path: "standard input".into(),
+    }));
+    (found.into_iter().flatten().collect(), problems)
 }
 
 /// Says which file of which part could not be read.

@@ -193,3 +193,10 @@ fn any_bytes_cut_anywhere_are_read_without_a_panic() {
     }
     assert!(decoded > 100, "the loop must reach the capability: {decoded}");
 }
+
+#[test]
+fn only_widths_that_a_link_can_have_are_lanes() {
+    let known: Vec<u32> = (0..=0x3f).filter(|lanes| width(lanes << 4) == Some(*lanes)).collect();
+    assert_eq!(known, [1, 2, 4, 8, 12, 16, 32]);
+    assert!((0..=0x3f).all(|lanes| width(lanes << 4).is_none() || known.contains(&lanes)));
+}

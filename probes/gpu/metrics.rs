@@ -46,7 +46,7 @@ pub(super) static HIVE_MEMBERS: MetricSpec = MetricSpec {
 };
 pub(super) static THROTTLED: MetricSpec = MetricSpec {
     name: "gpu_throttled_ratio",
-    help: "Part of the time within probe.gpu.error_window for which a reason (power, thermal, prochot) held the clocks back, from 0 to 1.",
+    help: "Part of the time within probe.gpu.error_window for which a reason (power, thermal, prochot) held the clocks back, from 0 to 1; of chips that count no samples (gpu_metrics 1.3), whether one does now: 1 yes, 0 no.",
     unit: "ratio",
     kind: MetricKind::Gauge,
     labels: &["gpu", "reason"],

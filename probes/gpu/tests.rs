@@ -27,12 +27,16 @@ fn gpu(pci: &str) -> Gpu {
 }
 
 fn read(memory: &mut Memory, at: f64, gpus: &[Gpu]) -> Vec<Reading> {
+    read_with(memory, at, gpus, &[])
+}
+
+fn read_with(memory: &mut Memory, at: f64, gpus: &[Gpu], problems: &[Problem]) -> Vec<Reading> {
     let part =
         |pci: &str| GpuPart { function: Function { pci: pci.into(), ..Function::default() }, model: None };
     let inventory = Inventory { gpus: vec![part(HEALTHY), part(OTHER)], ..Inventory::default() };
     let settings = settings();
     let targets = GpuState.targets(&inventory, &settings);
-    GpuState.parse(&context(&targets, &inventory, &settings), &[output(at, gpus, &[])], memory).unwrap()
+    GpuState.parse(&context(&targets, &inventory, &settings), &[output(at, gpus, problems)], memory).unwrap()
 }
 
 fn verdict(reading: &Reading, check: &str) -> Option<Verdict> {
@@ -125,10 +129,37 @@ fn replays_and_a_lost_hive_are_degraded() {
     let readings = read(&mut memory, 60.0, &[odd, gpu(OTHER)]);
     assert_eq!(verdict(&readings[0], "pcie_replays"), Some(Verdict::Degraded));
     assert_eq!(verdict(&readings[0], "hive"), Some(Verdict::Degraded));
-    assert_eq!(verdict(&readings[1], "hive"), Some(Verdict::Pass));
+    assert_eq!(verdict(&readings[1], "hive"), Some(Verdict::Degraded), "its hive of 2 shows 1");
     let alone = [Gpu { hive: None, ..gpu(HEALTHY) }, Gpu { device: 0x1234, ..gpu(OTHER) }];
     let reading = &read(&mut Memory::default(), 0.0, &alone)[0];
     assert!(reading.findings.iter().all(|found| found.check != "hive"), "another kind of GPU says nothing");
+}
+
+#[test]
+fn a_listing_that_failed_is_a_doubt_about_each_gpu_and_no_loss() {
+    let failed =
+        Problem { part: lines::NODE.into(), path: "/sys/bus/pci/devices".into(), error: "EIO".into() };
+    for reading in read_with(&mut Memory::default(), 0.0, &[], &[failed]) {
+        let [finding] = reading.findings.as_slice() else { panic!("{:?}", reading.findings) };
+        assert_eq!((finding.verdict, finding.part.as_str()), (Some(Verdict::Unknown), reading.target.id()));
+        assert!(finding.found.contains("/sys/bus/pci/devices: EIO"), "{finding:?}");
+    }
+}
+
+#[test]
+fn a_hive_that_is_split_or_short_is_degraded() {
+    let hive = |id: &str, members| Some(Hive { id: id.into(), members });
+    let table = [
+        (hive("17", 2), hive("17", 2), Verdict::Pass),
+        (hive("17", 1), hive("18", 1), Verdict::Degraded),
+        (hive("17", 1), hive("17", 2), Verdict::Degraded),
+        (hive("17", 3), hive("17", 3), Verdict::Degraded),
+    ];
+    for (own, other, want) in table {
+        let gpus = [Gpu { hive: own, ..gpu(HEALTHY) }, Gpu { hive: other, ..gpu(OTHER) }];
+        let reading = &read(&mut Memory::default(), 0.0, &gpus)[0];
+        assert_eq!(verdict(reading, "hive"), Some(want), "{gpus:?}");
+    }
 }
 
 #[test]

@@ -215,6 +215,17 @@ fn one_device_that_can_not_be_read_hides_no_other() {
 }
 
 #[test]
+fn a_listing_that_failed_is_a_doubt_about_each_device_and_no_loss() {
+    let failed =
+        Problem { part: lines::NODE.into(), path: "/sys/class/infiniband".into(), error: "EMFILE".into() };
+    for reading in read(&settings(), &mut Memory::default(), 0.0, &[], &[failed]) {
+        let [finding] = reading.findings.as_slice() else { panic!("{:?}", reading.findings) };
+        assert_eq!((finding.verdict, finding.part.as_str()), (Some(Verdict::Unknown), reading.target.id()));
+        assert!(finding.found.contains("/sys/class/infiniband: EMFILE"), "{finding:?}");
+    }
+}
+
+#[test]
 fn a_node_without_rdma_devices_is_not_measured() {
     let (settings, inventory) = (settings(), Inventory::default());
     assert!(Nic.targets(&inventory, &settings).is_empty());
@@ -230,4 +241,5 @@ fn the_plan_is_one_worker_that_is_told_where_to_read() {
     assert_eq!(plan.steps[0].program, crate::Program::Worker("nic"));
     let request: serde_json::Value = serde_json::from_str(&plan.steps[0].stdin).unwrap();
     assert_eq!(request["roots"]["sysfs"], "/sys");
+    assert_eq!(request["targets"], serde_json::json!(["mlx5_0", "mlx5_1", "rxe0"]));
 }

@@ -1,7 +1,11 @@
 //! The checks: what is found, what is expected on this kind of node, why, and what to type.
 
 use super::{Access, Bar, GPU_GROUPS, Host, Lacks};
-use crate::{Finding, Inventory, Verdict, settings::NodeSettings};
+use crate::{
+    Finding, Inventory, Verdict,
+    inventory::{AMD, NVIDIA},
+    settings::NodeSettings,
+};
 
 /// A check's findings, or the fact that it lacks.
 type Checked = Result<Vec<Finding>, Lacks>;
@@ -11,9 +15,6 @@ const DMABUF_KERNEL: (u32, u32) = (5, 12);
 
 /// The window that GPUs have where the firmware grants no large one.
 const SMALL_BAR: u64 = 256 << 20;
-
-const AMD: u16 = 0x1002;
-const NVIDIA: u16 = 0x10de;
 
 /// Every check of the node, in the order of the documentation.
 pub(super) fn all(host: &Host, inventory: &Inventory, settings: &NodeSettings) -> Vec<Finding> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Errors, Function};
-use crate::{Finding, Memory, Verdict, counters::Change, settings::PcieSettings};
+use crate::{Finding, Memory, Verdict, counters::Change, passive::span, settings::PcieSettings};
 
 /// How bad an error is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,9 +100,9 @@ pub(super) fn findings(
                     change.rise,
                     severity.word(),
                     function.pci,
-                    minutes(change.watched.clamp(0.0, window))
+                    span(change.watched.clamp(0.0, window))
                 );
-                let expected = format!("at most {allowed} within {}, by probe.pcie", minutes(window));
+                let expected = format!("at most {allowed} within {}, by probe.pcie", span(window));
                 findings.push(
                     Finding::new("aer_errors", &function.pci, verdict, found, expected)
                         .because(severity.why())
@@ -125,18 +125,14 @@ pub(super) fn findings(
                 "one reading so far: counts since boot say nothing of today",
             )
         } else {
-            let found = format!("none that matter on {counted} functions within {}", minutes(watched));
+            let found = format!("none that matter on {counted} functions within {}", span(watched));
             let allowed = settings.correctable_errors;
             let expected = format!(
                 "at most {allowed} correctable and none else within {}",
-                minutes(settings.error_window.as_secs_f64())
+                span(settings.error_window.as_secs_f64())
             );
             Finding::new("aer_errors", target, Verdict::Pass, found, expected)
         });
     }
     findings
-}
-
-fn minutes(seconds: f64) -> String {
-    if seconds < 120.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
 }

@@ -12,12 +12,10 @@ use super::{
 use crate::{
     Context, Finding, Verdict,
     config_space::{ACS_REDIRECT, Capabilities, Kind},
-    inventory::Link,
+    inventory::{AMD, Link},
     lines::Problem,
+    passive,
 };
-
-/// The vendor of GPUs that carry bridges of their own.
-const AMD_GPUS: u16 = 0x1002;
 
 /// What mends a lack of privilege.
 const START_PCID: &str = "systemctl enable --now fabricpulse-pcid.socket";
@@ -46,7 +44,7 @@ impl<'a> Node<'a> {
     /// The findings about one target.
     pub(super) fn findings(&self, pci: &str) -> Vec<Finding> {
         let Some(function) = self.function(pci) else {
-            let problem = self.problems.iter().find(|problem| problem.part == pci);
+            let problem = self.problems.iter().find(|problem| problem.concerns(pci));
             let found = problem.map_or("the worker did not answer for it".into(), |problem| {
                 format!("{}: {}", problem.path, problem.error)
             });
@@ -68,16 +66,21 @@ impl<'a> Node<'a> {
             ];
         }
         let mut findings = vec![self.config_space(function)];
+        let path = self.ctx.inventory.function(pci).map_or(&[][..], |known| &known.path);
+        let concerned = |part: &str| part == pci || path.iter().any(|bridge| bridge == part);
+        let unread = self.problems.iter().filter(|problem| concerned(&problem.part));
+        findings.extend(unread.map(|problem| passive::unread("pcie_files", &problem.part, problem)));
         let hops = Hop::all(function, &bridges);
         for hop in &hops {
             findings.extend(self.link(function, hop));
         }
         findings.push(narrowest(pci, &hops));
-        if function.express().is_some() {
+        // A virtual function's own sizes mean nothing: its parent's are used.
+        if function.express().is_some() && !function.hides_link() {
             findings.extend(self.read_request(function));
-            findings.extend(payload(&way));
+            findings.extend(payload(function, &bridges));
         }
-        findings.extend(self.redirection(pci, &way));
+        findings.extend(redirection(pci, &bridges));
         findings.extend(errors::findings(pci, &way, &self.rises, &self.ctx.settings.pcie, show));
         findings
     }
@@ -116,6 +119,19 @@ impl<'a> Node<'a> {
         let Some(link) = hop.link() else {
             return vec![Finding::not_applicable("link_width", lower, format!("{lower} shows no link"))];
         };
+        if *lower == target.pci && hop.lower.hides_link() {
+            return vec![
+                Finding::new(
+                    "link_width",
+                    lower,
+                    Verdict::Unknown,
+                    format!("{} shows no lanes", hop.words()),
+                    "a device that tells its link",
+                )
+                .because("it answers, but does not tell its link, as a virtual function does not")
+                .try_command(show(lower)),
+            ];
+        }
         let mut findings = Vec::new();
         if let Some(limit) = hop.width_limit() {
             findings.push(width(hop, &link, limit));
@@ -188,8 +204,7 @@ impl<'a> Node<'a> {
     fn saves_power(&self, target: &Function, lower: &str) -> bool {
         let inventory = self.ctx.inventory;
         inventory.is_gpu(&target.pci)
-            && (lower == target.pci
-                || inventory.function(lower).is_some_and(|bridge| bridge.vendor == AMD_GPUS))
+            && (lower == target.pci || inventory.function(lower).is_some_and(|bridge| bridge.vendor == AMD))
     }
 
     /// MaxReadReq of a NIC.
@@ -215,45 +230,50 @@ impl<'a> Node<'a> {
                 .try_command(command),
         )
     }
+}
 
-    /// ACS redirection on the bridges above a function.
-    fn redirection(&self, pci: &str, way: &[&Function]) -> Vec<Finding> {
-        let bridges = way.iter().skip(1);
-        let mut findings = Vec::new();
-        let (mut read, mut off) = (0, 0);
-        for bridge in bridges {
-            let Config::Read(space) = &bridge.config else { continue };
-            read += usize::from(space.bytes > crate::config_space::LEGACY_BYTES);
-            let Some(acs) = space.acs else { continue };
-            if !acs.redirects() {
-                off += 1;
-                continue;
-            }
-            let found = format!("{} on at {}", acs.redirect_bits().join(", "), bridge.pci);
-            let value = acs.control & !ACS_REDIRECT;
-            findings.push(
-                Finding::new("acs_redirect", &bridge.pci, Verdict::Degraded, found, "no redirection")
-                    .because("traffic between a GPU and a NIC below one switch goes up to the root complex and back")
-                    .try_command(format!("setpci -s {} ECAP_ACS+6.w={value:04x}", short(&bridge.pci))),
-            );
+/// ACS redirection on the bridges above a function; none in place of one that could not be read.
+fn redirection(pci: &str, bridges: &[Option<&Function>]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let (mut read, mut off) = (0, 0);
+    for bridge in bridges.iter().flatten() {
+        let Config::Read(space) = &bridge.config else { continue };
+        read += usize::from(space.bytes > crate::config_space::LEGACY_BYTES);
+        let Some(acs) = space.acs else { continue };
+        if !acs.redirects() {
+            off += 1;
+            continue;
         }
-        let above = way.len() - 1;
-        if findings.is_empty() {
-            findings.push(if above == 0 {
-                Finding::not_applicable("acs_redirect", pci, "there is no bridge above it")
-            } else if read < above {
-                Finding::not_applicable(
-                    "acs_redirect",
-                    pci,
-                    format!("extended config space of {} of {above} bridges is not readable", above - read),
+        let found = format!("{} on at {}", acs.redirect_bits().join(", "), bridge.pci);
+        let value = acs.control & !ACS_REDIRECT;
+        findings.push(
+            Finding::new("acs_redirect", &bridge.pci, Verdict::Degraded, found, "no redirection")
+                .because(
+                    "traffic between a GPU and a NIC below one switch goes up to the root complex and back",
                 )
-            } else {
-                let found = format!("off on {off} bridges, {} have no ACS", above - off);
-                Finding::new("acs_redirect", pci, Verdict::Pass, found, "no redirection")
-            });
-        }
-        findings
+                .try_command(format!("setpci -s {} ECAP_ACS+6.w={value:04x}", short(&bridge.pci))),
+        );
     }
+    let above = bridges.len();
+    let silent = bridges.iter().filter(|bridge| bridge.is_none()).count();
+    if silent > 0 {
+        let found = format!("off on {off} of {above} bridges, {silent} could not be read");
+        findings.push(Finding::new("acs_redirect", pci, Verdict::Unknown, found, "no redirection"));
+    } else if findings.is_empty() {
+        findings.push(if above == 0 {
+            Finding::not_applicable("acs_redirect", pci, "there is no bridge above it")
+        } else if read < above {
+            Finding::not_applicable(
+                "acs_redirect",
+                pci,
+                format!("extended config space of {} of {above} bridges is not readable", above - read),
+            )
+        } else {
+            let found = format!("off on {off} bridges, {} have no ACS", above - off);
+            Finding::new("acs_redirect", pci, Verdict::Pass, found, "no redirection")
+        });
+    }
+    findings
 }
 
 fn width(hop: &Hop<'_>, link: &Link, limit: Limit<u32>) -> Finding {
@@ -304,15 +324,17 @@ fn narrowest(pci: &str, hops: &[Hop<'_>]) -> Finding {
 }
 
 /// MaxPayload along a way: neighbours must agree, or packets are dropped as malformed.
-fn payload(way: &[&Function]) -> Option<Finding> {
-    let sizes: Vec<(&Function, u32)> =
-        way.iter().filter_map(|function| Some((*function, function.express()?.max_payload?))).collect();
-    let (first, size) = *sizes.first()?;
-    for pair in sizes.windows(2) {
-        let [(lower, below), (upper, above)] = pair else { continue };
+fn payload(function: &Function, bridges: &[Option<&Function>]) -> Option<Finding> {
+    let way: Vec<Option<&Function>> =
+        std::iter::once(Some(function)).chain(bridges.iter().copied()).collect();
+    let size_of = |function: &Function| function.express()?.max_payload;
+    let (first, size) = (function, size_of(function)?);
+    for pair in way.windows(2) {
+        let [Some(lower), Some(upper)] = pair else { continue };
+        let (Some(below), Some(above)) = (size_of(lower), size_of(upper)) else { continue };
         // The kernel's pci=pcie_bus_perf leaves a smaller size below, with reads as small.
         let reads = lower.express().and_then(|express| express.max_read_request);
-        if below > above || (below < above && reads.is_none_or(|reads| reads > *below)) {
+        if below > above || (below < above && reads.is_none_or(|reads| reads > below)) {
             let found = format!("MaxPayload {below} bytes at {}, {above} at {}", lower.pci, upper.pci);
             return Some(
                 Finding::new("max_payload", &lower.pci, Verdict::Degraded, found, "the same on both")
@@ -321,7 +343,7 @@ fn payload(way: &[&Function]) -> Option<Finding> {
             );
         }
     }
-    let possible = way.iter().filter_map(|function| function.express()?.max_payload_cap).min();
+    let possible = way.iter().flatten().filter_map(|function| function.express()?.max_payload_cap).min();
     let expected = possible.map_or("the same on the whole way".into(), |possible| {
         format!("the same on the whole way; all could do {possible} bytes")
     });

@@ -22,10 +22,12 @@ pub(super) fn measure(node: &Node<'_>, readings: &mut [Reading]) {
         let hops = Hop::all(function, &bridges);
         for hop in &hops {
             if told.insert(format!("link {}", hop.lower.pci)) {
-                link(reading, hop);
+                link(reading, hop, hop.lower.pci == pci && hop.lower.hides_link());
             }
         }
-        requests(reading, function);
+        if !function.hides_link() {
+            requests(reading, function);
+        }
         if let Some(narrowest) = hops
             .iter()
             .map(Hop::bandwidth)
@@ -65,7 +67,7 @@ fn failing_bridges(node: &Node<'_>, readings: &[Reading]) -> Vec<String> {
     counts.into_iter().take(BRIDGES_WITH_ERRORS).map(|(_, pci)| pci).collect()
 }
 
-fn link(reading: &mut Reading, hop: &Hop<'_>) {
+fn link(reading: &mut Reading, hop: &Hop<'_>, hidden: bool) {
     let Some(link) = hop.link() else { return };
     let pci = [hop.lower.pci.as_str()];
     if let Some(speed) = link.speed {
@@ -75,8 +77,10 @@ fn link(reading: &mut Reading, hop: &Hop<'_>) {
         reading.measure(&metrics::MAX_SPEED, pci, speed * 1e9);
     }
     if let Some(width) = link.max_width {
-        // A function that says what it can do and has no lanes now is down: a zero that was read.
-        reading.measure(&metrics::WIDTH, pci, f64::from(link.width.unwrap_or(0)));
+        // A bridge that says what it can do and has no lanes now is down: a zero that was read.
+        if !hidden {
+            reading.measure(&metrics::WIDTH, pci, f64::from(link.width.unwrap_or(0)));
+        }
         reading.measure(&metrics::MAX_WIDTH, pci, f64::from(width));
     }
 }

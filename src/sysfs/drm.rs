@@ -4,25 +4,25 @@
 
 use std::collections::BTreeMap;
 
-use probes::gpu::{Errors, Gpu, Hive, throttle};
+use probes::{
+    gpu::{Errors, Gpu, Hive, throttle},
+    inventory,
+};
 
-use super::{Dir, tolerant::Tolerant};
+use super::{Dir, ReadError, tolerant::Tolerant};
 
-/// Base classes of display controllers and processing accelerators.
-const GPU_CLASSES: [u32; 2] = [0x03, 0x12];
-/// AMD and NVIDIA.
-const GPU_VENDORS: [u16; 2] = [0x1002, 0x10de];
-
-/// Whether the PCI function is a GPU that this program knows.
-pub(crate) fn is_gpu(function: &Dir) -> bool {
-    let class = function.number::<u32>("class").ok().flatten().unwrap_or_default();
-    let vendor = function.number::<u16>("vendor").ok().flatten().unwrap_or_default();
-    GPU_CLASSES.contains(&(class >> 16)) && GPU_VENDORS.contains(&vendor)
+/// Whether the PCI function is a GPU that this program knows; an error where that can't be told.
+pub(crate) fn is_gpu(function: &Dir) -> Result<bool, ReadError> {
+    let (vendor, class) = (function.number("vendor")?, function.number("class")?);
+    Ok(vendor.zip(class).is_some_and(|(vendor, class)| inventory::is_gpu(vendor, class)))
 }
 
-/// Reads one GPU.
-pub(crate) fn gpu(sysfs: &Dir, proc: &Dir, pci: &str) -> Gpu {
+/// Reads one GPU; none where there is no GPU.
+pub(crate) fn gpu(sysfs: &Dir, proc: &Dir, pci: &str) -> Result<Option<Gpu>, ReadError> {
     let dir = sysfs.dir("bus/pci/devices").dir(pci);
+    if !is_gpu(&dir)? {
+        return Ok(None);
+    }
     let mut files = Tolerant::of(pci);
     let driver = dir.link_name("driver");
     let module = sysfs.dir("module").dir(driver.as_deref().unwrap_or_default());
@@ -40,7 +40,7 @@ pub(crate) fn gpu(sysfs: &Dir, proc: &Dir, pci: &str) -> Gpu {
     }
     gpu.driver = driver;
     gpu.unread = files.unread();
-    gpu
+    Ok(Some(gpu))
 }
 
 fn amdgpu(dir: &Dir, files: &mut Tolerant, gpu: &mut Gpu) {

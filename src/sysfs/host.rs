@@ -63,7 +63,7 @@ impl Roots {
         let mut domains = BTreeMap::new();
         for pci in functions.names()? {
             let function = functions.dir(&pci);
-            if !drm::is_gpu(&function) && !function.has("infiniband") {
+            if !drm::is_gpu(&function)? && !function.has("infiniband") {
                 continue;
             }
             if let Some(domain) = function.dir("iommu_group").text("type")? {
@@ -153,7 +153,7 @@ impl Roots {
         let mut bars = Vec::new();
         for pci in functions.names()? {
             let function = functions.dir(&pci);
-            if !drm::is_gpu(&function) {
+            if !drm::is_gpu(&function)? {
                 continue;
             }
             let Some(text) = function.text("resource")? else { continue };

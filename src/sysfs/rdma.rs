@@ -8,7 +8,7 @@ use probes::nic::{
     port::megabits,
 };
 
-use super::{Dir, tolerant::Tolerant};
+use super::{Dir, ReadError, tolerant::Tolerant};
 
 /// Empty slots in a row after which the rest of a GID table is taken as empty: tables have up to
 /// 256 slots, are filled from the start, and each slot is a file.
@@ -17,22 +17,25 @@ const EMPTY_SLOTS: u32 = 32;
 /// `IFF_UP` of a network interface's `flags`.
 const ADMIN_UP: u32 = 1;
 
-/// Reads one RDMA device. `sysfs` is the root.
-pub(crate) fn device(sysfs: &Dir, name: &str) -> Device {
+/// Reads one RDMA device; none if it is not there. `sysfs` is the root.
+pub(crate) fn device(sysfs: &Dir, name: &str) -> Result<Option<Device>, ReadError> {
     let dir = sysfs.dir("class/infiniband").dir(name);
+    if !dir.exists()? {
+        return Ok(None);
+    }
     let mut files = Tolerant::of(name);
     let mut numbers: Vec<u32> =
         files.names(&dir.dir("ports")).iter().filter_map(|number| number.parse().ok()).collect();
     numbers.sort_unstable();
     let ports = numbers.into_iter().map(|number| port(sysfs, &dir, number, &mut files)).collect();
-    Device {
+    Ok(Some(Device {
         name: name.to_string(),
         node_type: files.text(&dir, "node_type"),
         firmware: files.text(&dir, "fw_ver"),
         board: files.text(&dir, "board_id").or_else(|| files.text(&dir, "hca_type")),
         ports,
         unread: files.unread(),
-    }
+    }))
 }
 
 fn port(sysfs: &Dir, device: &Dir, number: u32, files: &mut Tolerant) -> Port {

@@ -91,7 +91,6 @@ fn stdout<T: serde::Serialize>((items, problems): Found<T>) -> String {
 
 /// A kind of node whose files lie below a folder.
 struct Node<'a> {
-    request: &'a Request,
     settings: &'a Settings,
     inventory: &'a Inventory,
 }
@@ -102,10 +101,12 @@ impl Node<'_> {
         let (settings, inventory) = (self.settings, self.inventory);
         let targets = probe.targets(inventory, settings);
         let ctx = Context { targets: &targets, inventory, settings, timeout: Duration::from_secs(10) };
+        let plan = probe.plan(&ctx).unwrap();
+        let request: Request = serde_json::from_str(&plan.steps[0].stdin).unwrap();
         let mut memory = Memory::default();
         let mut readings = Vec::new();
         for ended_at in [0.0, 60.0] {
-            let output = Output { stdout: worker(self.request), stderr: String::new(), ended_at };
+            let output = Output { stdout: worker(&request), stderr: String::new(), ended_at };
             readings = probe.parse(&ctx, &[output], &mut memory).unwrap();
         }
         assert_eq!(readings.len(), targets.len());
@@ -118,7 +119,7 @@ fn with_node(kind: &Kind, check: impl FnOnce(&Node<'_>)) {
     tree::unpack(kind.tree, root.path());
     let root = root.path();
     let settings = settings(roots(root));
-    check(&Node { request: &request(root), settings: &settings, inventory: &kind.inventory() });
+    check(&Node { settings: &settings, inventory: &kind.inventory() });
 }
 
 fn series(readings: &[Reading]) -> usize {

@@ -11,8 +11,8 @@ use std::{
 
 use probes::{
     Inventory,
-    inventory::{Function, Gpu, Link, Nic, Rdma},
-    lines::Problem,
+    inventory::{Function, Gpu, Link, Nic, Rdma, is_gpu},
+    lines::{NODE, Problem},
 };
 
 use super::{Found, Request, each_part, problem};
@@ -20,17 +20,14 @@ use crate::sysfs::{Dir, Progress, ReadError, pci};
 
 mod models;
 
-/// Vendors of GPUs that this agent measures: AMD and NVIDIA.
-const GPU_VENDORS: [u16; 2] = [0x1002, 0x10de];
-
-/// Base classes of GPUs: display controllers and processing accelerators.
-const GPU_CLASSES: [u32; 2] = [0x03, 0x12];
+/// What a virtual function has: the way to the function that it is a part of.
+const PARENT: &str = "physfn";
 
 pub(crate) fn read(request: &Request) -> Found<Inventory> {
     let sysfs = &request.roots.sysfs;
     let mut problems = Vec::new();
     let mut functions = identities(sysfs, &mut problems);
-    let rdma = rdma(sysfs, &functions, &mut problems);
+    let rdma = rdma(sysfs, &mut problems);
     let mut nics: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for device in &rdma {
         if let Some(pci) = &device.pci {
@@ -43,7 +40,7 @@ pub(crate) fn read(request: &Request) -> Found<Inventory> {
         }
     }
     let gpus: Vec<String> =
-        functions.values().filter(|function| is_gpu(function)).map(|gpu| gpu.pci.clone()).collect();
+        functions.values().filter(|gpu| is_gpu(gpu.vendor, gpu.class)).map(|gpu| gpu.pci.clone()).collect();
     let parts = gpus.iter().chain(nics.keys());
     let bridges: BTreeSet<String> = parts
         .filter_map(|pci| functions.get(pci))
@@ -79,17 +76,13 @@ pub(crate) fn read(request: &Request) -> Found<Inventory> {
     (vec![inventory], problems)
 }
 
-fn is_gpu(function: &Function) -> bool {
-    GPU_VENDORS.contains(&function.vendor) && GPU_CLASSES.contains(&(function.class >> 16))
-}
-
 /// Every function but virtual ones, by address.
 fn identities(sysfs: &Path, problems: &mut Vec<Problem>) -> BTreeMap<String, Function> {
     let devices = pci::devices(sysfs, Progress::default());
     let mut functions = BTreeMap::new();
-    for name in names(&devices, problems).into_iter().filter(|name| pci::is_address(name)) {
+    for name in listed(&devices, problems).into_iter().filter(|name| pci::is_address(name)) {
         let dir = devices.dir(&name);
-        if dir.has("physfn") {
+        if dir.has(PARENT) {
             continue;
         }
         match pci::identity(&dir) {
@@ -104,16 +97,17 @@ fn identities(sysfs: &Path, problems: &mut Vec<Problem>) -> BTreeMap<String, Fun
 }
 
 /// RDMA devices, but for those of virtual functions.
-fn rdma(sysfs: &Path, functions: &BTreeMap<String, Function>, problems: &mut Vec<Problem>) -> Vec<Rdma> {
+fn rdma(sysfs: &Path, problems: &mut Vec<Problem>) -> Vec<Rdma> {
+    let functions = pci::devices(sysfs, Progress::default());
     let class = Dir::at(sysfs, Progress::default()).dir("class/infiniband");
     let mut found = Vec::new();
-    for name in names(&class, problems) {
+    for name in listed(&class, problems) {
         let dir = class.dir(&name);
         let pci = pci::behind(&dir.dir("device")).unwrap_or_else(|error| {
             problems.push(problem(&name, &error));
             None
         });
-        if pci.as_ref().is_some_and(|pci| !functions.contains_key(pci)) {
+        if pci.as_ref().is_some_and(|pci| functions.dir(pci).has(PARENT)) {
             continue;
         }
         let mut ports: Vec<u32> =
@@ -122,6 +116,15 @@ fn rdma(sysfs: &Path, functions: &BTreeMap<String, Function>, problems: &mut Vec
         found.push(Rdma { name, pci, ports });
     }
     found
+}
+
+/// The names that the inventory is made of. Without them nothing is known of any part, so the
+/// problem is the node's: whoever reads it must not take the parts for gone.
+fn listed(dir: &Dir, problems: &mut Vec<Problem>) -> Vec<String> {
+    dir.names().unwrap_or_else(|error| {
+        problems.push(problem(NODE, &error));
+        Vec::new()
+    })
 }
 
 fn names(dir: &Dir, problems: &mut Vec<Problem>) -> Vec<String> {

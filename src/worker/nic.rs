@@ -1,18 +1,21 @@
-//! Reads every RDMA device, its ports and counters, and the network interfaces on them.
+//! Reads every RDMA device that it is asked for, its ports and counters, and the network interfaces
+//! on them.
 
 use probes::nic::Device;
 
-use super::{Found, Request, each_part, problem};
-use crate::sysfs::{Dir, Progress, rdma};
+use super::{Found, Request, each_target};
+use crate::sysfs::{Dir, rdma};
 
 pub(crate) fn read(request: &Request) -> Found<Device> {
     let root = request.roots.sysfs.clone();
-    let class = Dir::at(root.join("class/infiniband"), Progress::default());
-    let names = match class.names() {
-        Ok(names) => names,
-        Err(error) => return (Vec::new(), vec![problem("node", &error)]),
-    };
-    each_part(names, move |name, progress| Ok(rdma::device(&Dir::at(&root, progress), name)))
+    each_target(&request.targets, is_device, move |name, progress| {
+        rdma::device(&Dir::at(&root, progress), name)
+    })
+}
+
+/// Whether a name can be that of a device, and so is safe as a part of a path.
+fn is_device(name: &str) -> bool {
+    !["", ".", ".."].contains(&name) && !name.contains('/')
 }
 
 #[cfg(test)]

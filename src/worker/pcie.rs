@@ -7,25 +7,20 @@
 use std::collections::BTreeMap;
 
 use probes::{
-    config_space::{self, Capabilities, Unreadable},
+    config_space::{self, Capabilities, HEADER_BYTES, Unreadable},
     lines::Problem,
     pcie::{Config, Function},
 };
 
-use super::{Found, Request, each_part, pcid, problem};
+use super::{Found, Request, each_target, pcid, problem};
 use crate::sysfs::{Dir, ReadError, pci};
 
 pub(crate) fn read(request: &Request) -> Found<Function> {
     let sysfs = request.roots.sysfs.clone();
-    let (names, odd): (Vec<String>, Vec<String>) =
-        request.pcie.functions.iter().cloned().partition(|name| pci::is_address(name));
     let (read, mut problems) =
-        each_part(names, move |name, progress| function(&pci::devices(&sysfs, progress).dir(name)));
-    problems.extend(odd.into_iter().map(|part| Problem {
-        part,
-        path: "standard input".into(),
-        error: "not a PCI address such as 0000:c1:00.0".into(),
-    }));
+        each_target(&request.pcie.functions, pci::is_address, move |name, progress| {
+            function(&pci::devices(&sysfs, progress).dir(name)).map(Some)
+        });
     let mut functions = Vec::new();
     for (function, found) in read {
         functions.push(function);
@@ -92,6 +87,11 @@ pub(super) fn config(dir: &Dir) -> Result<Config, ReadError> {
         }
         Err(error) => return Ok(Config::Hidden(format!("{}: {}", error.path().display(), error.what()))),
     };
+    if bytes.len() < HEADER_BYTES {
+        // The kernel shows at least the header of every function that it can reach.
+        let source = std::io::Error::other(format!("only {} bytes", bytes.len()));
+        return Err(ReadError::Io { path: dir.path().join("config"), source });
+    }
     Ok(match config_space::decode(&bytes) {
         Ok(space) if space.capabilities == Some(Capabilities::Hidden) => {
             Config::Hidden("only 64 bytes of config space are readable here".into())

@@ -44,6 +44,7 @@ impl Machine {
         Request {
             roots: self.roots(),
             inventory: InventorySettings { nic_drivers },
+            targets: Vec::new(),
             pcie: probes::pcie::Wanted::default(),
         }
     }

@@ -11,8 +11,41 @@ const H200: &str = include_str!("../../../tests/fixtures/h200.tree");
 fn read_tree(text: &str, change: impl FnOnce(&Path)) -> Found<Gpu> {
     let root = tempfile::tempdir().unwrap();
     tree::unpack(text, root.path());
+    let mut request = request(root.path());
+    let names = fs::read_dir(root.path().join("sys/bus/pci/devices")).unwrap();
+    request.targets = names.map(|name| name.unwrap().file_name().into_string().unwrap()).collect();
+    request.targets.sort();
     change(root.path());
-    read(&request(root.path()))
+    read(&request)
+}
+
+#[test]
+fn a_gpu_that_is_gone_and_one_whose_identity_can_not_be_read_are_told_apart() {
+    let device = |bus: &str| format!("sys/bus/pci/devices/0000:{bus}:00.0");
+    let (gpus, problems) = read_tree(MI300X, |root| {
+        fs::remove_dir_all(root.join(device("05"))).unwrap();
+        for file in ["vendor", "class"]
+            .map(|name| format!("{}/{name}", device(if name == "vendor" { "25" } else { "45" })))
+        {
+            fs::remove_file(root.join(&file)).unwrap();
+            tree::unpack(&format!("=== {file} error\n"), root);
+        }
+    });
+    assert!(
+        gpus.iter().all(|gpu| !["05", "25", "45"].map(|bus| format!("0000:{bus}:00.0")).contains(&gpu.pci))
+    );
+    let named: Vec<_> =
+        problems.iter().map(|found| (found.part.as_str(), found.path.rsplit('/').next())).collect();
+    assert_eq!(named, [("0000:25:00.0", Some("vendor")), ("0000:45:00.0", Some("class"))]);
+}
+
+#[test]
+fn no_name_but_an_address_becomes_a_part_of_a_path() {
+    let root = tempfile::tempdir().unwrap();
+    let mut request = request(root.path());
+    request.targets = vec!["../../etc".into()];
+    let (gpus, problems) = read(&request);
+    assert_eq!((gpus.len(), problems[0].part.as_str()), (0, "../../etc"));
 }
 
 #[test]

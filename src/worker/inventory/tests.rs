@@ -77,6 +77,33 @@ fn one_odd_file_costs_its_own_part_only_what_it_holds() {
 }
 
 #[test]
+fn an_rdma_device_stays_while_the_identity_of_its_function_can_not_be_read() {
+    let machine = Machine::of(RDMA);
+    let file = machine.file("0000:41:00.0", "vendor");
+    std::fs::remove_file(&file).unwrap();
+    let inside = file.strip_prefix(machine.path()).unwrap().display().to_string();
+    machine.change(&format!("=== {inside} error\n"));
+    let (found, problems) = inventory(&machine, &[]);
+    assert_eq!(found.rdma.iter().map(|rdma| rdma.name.as_str()).collect::<Vec<_>>(), ["rxe0", "rxe1"]);
+    assert_eq!(problems.len(), 1);
+    assert_eq!(problems[0].part, "0000:41:00.0");
+}
+
+#[test]
+fn a_listing_that_failed_is_the_node_s_problem() {
+    for folder in ["sys/bus/pci/devices", "sys/class/infiniband"] {
+        let machine = Machine::of(RDMA);
+        let folder = machine.path().join(folder);
+        std::fs::remove_dir_all(&folder).unwrap();
+        std::os::unix::fs::symlink(folder.file_name().unwrap(), &folder).unwrap();
+        let (_, problems) = inventory(&machine, &[]);
+        let node: Vec<_> = problems.iter().filter(|found| found.part == NODE).collect();
+        assert_eq!(node.len(), 1, "{problems:?}");
+        assert_eq!(node[0].path, folder.display().to_string());
+    }
+}
+
+#[test]
 fn drivers_name_their_gpus() {
     let machine = Machine::of(
         "=== sys/bus/pci/devices/0000:05:00.0 -> ../../../devices/pci0000:00/0000:05:00.0\n\

@@ -8,8 +8,29 @@ use crate::{tree, worker::healthy::request};
 fn read_tree(text: &str, change: impl FnOnce(&Path)) -> Found<Device> {
     let root = tempfile::tempdir().unwrap();
     tree::unpack(text, root.path());
+    let mut request = request(root.path());
+    let class = root.path().join("sys/class/infiniband");
+    let names = fs::read_dir(&class).into_iter().flatten();
+    request.targets = names.map(|name| name.unwrap().file_name().into_string().unwrap()).collect();
+    request.targets.sort();
     change(root.path());
-    read(&request(root.path()))
+    read(&request)
+}
+
+#[test]
+fn a_device_that_is_gone_and_a_class_that_can_not_be_read_are_told_apart() {
+    let class = "sys/class/infiniband";
+    let (devices, problems) = read_tree(H200, |root| fs::rename(root.join(class), root.join("x")).unwrap());
+    assert_eq!((devices.len(), problems.len()), (0, 0));
+    let (devices, problems) = read_tree(H200, |root| {
+        fs::rename(root.join(class), root.join("x")).unwrap();
+        std::os::unix::fs::symlink("infiniband", root.join(class)).unwrap();
+    });
+    assert_eq!((devices.len(), problems.len()), (0, 8));
+    assert!(
+        problems.iter().all(|found| found.path.contains(&format!("{class}/{}", found.part))),
+        "{problems:?}"
+    );
 }
 
 const MI300X: &str = include_str!("../../../tests/fixtures/mi300x.tree");

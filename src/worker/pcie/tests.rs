@@ -199,18 +199,73 @@ fn a_switch_uplink_is_blamed_for_all_below_and_exported_once() {
 }
 
 #[test]
-fn a_link_that_is_down_and_a_device_off_the_bus_fail() {
+fn a_device_that_hides_its_link_is_a_doubt_and_one_off_the_bus_fails() {
     let machine = Machine::of(RDMA);
     set_link(&machine, NIC, 0, 0);
+    poke(&machine, NIC, express(NIC) + 8, &[0, 0]);
     poke(&machine, FAR_NIC, 0, &[0xff; 4096]);
     let (_, readings) = run(&machine, &mut Memory::default(), 1e9);
     assert_eq!(
         told(&readings),
-        ["0000:23:00.0 link_width 0000:23:00.0 fail", "0000:41:00.0 config_space 0000:41:00.0 fail",]
+        ["0000:23:00.0 link_width 0000:23:00.0 unknown", "0000:41:00.0 config_space 0000:41:00.0 fail",]
     );
-    assert_eq!(value(&readings, "pcie_link_width_lanes", &[NIC]), Some(0.0));
+    assert_eq!(value(&readings, "pcie_link_width_lanes", &[NIC]), None);
+    assert_eq!(value(&readings, "pcie_max_payload_bytes", &[NIC]), None);
     assert_eq!(value(&readings, "pcie_link_width_lanes", &[FAR_NIC]), None);
     assert_eq!(value(&readings, "pcie_path_bandwidth_bytes_per_second", &[FAR_NIC]), None);
+}
+
+#[test]
+fn an_uplink_without_lanes_fails_for_all_below() {
+    let machine = Machine::of(RDMA);
+    set_link(&machine, "0000:21:00.0", 0, 0);
+    let (_, readings) = run(&machine, &mut Memory::default(), 1e9);
+    assert_eq!(
+        told(&readings),
+        ["0000:24:00.0 link_width 0000:21:00.0 fail", "0000:23:00.0 link_width 0000:21:00.0 fail"]
+    );
+    assert_eq!(value(&readings, "pcie_link_width_lanes", &["0000:21:00.0"]), Some(0.0));
+}
+
+#[test]
+fn less_than_a_header_of_config_space_is_a_doubt() {
+    let machine = Machine::of(RDMA);
+    for bytes in [0, 2, 63] {
+        fs::write(machine.file(NIC, "config"), vec![1; bytes]).unwrap();
+        assert_eq!(faults(&machine), ["0000:23:00.0 config_space 0000:23:00.0 unknown"]);
+    }
+}
+
+#[test]
+fn a_file_that_can_not_be_read_is_a_doubt_about_each_target_that_it_concerns() {
+    let machine = Machine::of(RDMA);
+    for pci in [FAR_NIC, "0000:20:00.0"] {
+        let file = machine.file(pci, "aer_dev_correctable");
+        let _ = fs::remove_file(&file);
+        fs::create_dir(&file).unwrap();
+    }
+    let mut found = faults(&machine);
+    found.sort();
+    assert_eq!(
+        found,
+        [
+            "0000:23:00.0 pcie_files 0000:20:00.0 unknown",
+            "0000:24:00.0 pcie_files 0000:20:00.0 unknown",
+            "0000:41:00.0 pcie_files 0000:41:00.0 unknown"
+        ]
+    );
+}
+
+#[test]
+fn a_bridge_that_could_not_be_read_leaves_redirection_unknown() {
+    let machine = Machine::of(RDMA);
+    fs::write(machine.file("0000:21:00.0", "config"), [1]).unwrap();
+    poke(&machine, "0000:20:00.0", express("0000:20:00.0") + 8, &[0, 0]);
+    let (_, readings) = run(&machine, &mut Memory::default(), 1e9);
+    let acs = finding(&readings, NIC, "acs_redirect");
+    assert_eq!(acs.verdict, Some(Verdict::Unknown));
+    assert!(acs.found.contains("of 3 bridges, 1 could not be read"), "{acs:?}");
+    assert_eq!(finding(&readings, NIC, "max_payload").verdict, Some(Verdict::Pass), "no neighbours");
 }
 
 #[test]
