@@ -385,7 +385,8 @@ impl Node<'_> {
                 };
                 let (shown, there) = (shown.count(), 1 + self.gpus.iter().filter(same).count());
                 let found = format!("hive {} of {} GPUs", hive.id, hive.members);
-                let apart = sibling.filter(|(_, other)| other.id != hive.id);
+                // Some nodes are built as two equal hives; a hive that lost a GPU is not.
+                let apart = sibling.filter(|(_, other)| other.id != hive.id && other.members != hive.members);
                 Some(match apart {
                     Some((other, own)) => judged(
                         Verdict::Degraded,

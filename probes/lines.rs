@@ -13,9 +13,6 @@ pub const NODE: &str = "node";
 /// How much of an unexpected line is repeated in the error.
 const SHOWN: usize = 200;
 
-/// The part of a [`Problem`] that is about none in particular: the list of parts itself, say.
-pub const NODE: &str = "node";
-
 /// One line of a worker's answer.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]

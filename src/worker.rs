@@ -7,6 +7,7 @@
 
 use std::{
     io::{self, Read, Write},
+    panic::{AssertUnwindSafe, catch_unwind},
     process::ExitCode,
     sync::{
         Arc,
@@ -84,6 +85,9 @@ fn answer(name: &str) -> anyhow::Result<()> {
     .context("standard output")
 }
 
+/// What is said of a part whose file did not answer before [`PARTS_DEADLINE`].
+const STUCK: &str = "no answer within 3 s: the read is stuck in the driver";
+
 /// What a worker read, and what it could not.
 pub(crate) type Found<T> = (Vec<T>, Vec<Problem>);
 
@@ -102,19 +106,23 @@ pub(crate) fn each_part<T: Send + 'static>(
     let (done, results) = mpsc::channel();
     let start_reader = || {
         let (pending, read, next, done) = (pending.clone(), read.clone(), next.clone(), done.clone());
-        thread::spawn(move || {
+        let reader = move || {
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some((name, progress)) = pending.get(index) else { return };
-                if done.send((index, read(name, progress.clone()))).is_err() {
+                let result = catch_unwind(AssertUnwindSafe(|| read(name, progress.clone())));
+                if done.send((index, result)).is_err() {
                     return;
                 }
             }
-        });
+        };
+        if let Err(error) = thread::Builder::new().spawn(reader) {
+            eprintln!("fabricpulse worker: a reader could not be started: {error}");
+        }
     };
     start_reader();
     let deadline = Instant::now() + PARTS_DEADLINE;
-    let mut found: Vec<Option<Result<T, ReadError>>> = pending.iter().map(|_| None).collect();
+    let mut found: Vec<Option<thread::Result<Result<T, ReadError>>>> = pending.iter().map(|_| None).collect();
     let mut missing = found.len();
     while missing > 0 && Instant::now() < deadline {
         match results.recv_timeout(STALL) {
@@ -128,18 +136,21 @@ pub(crate) fn each_part<T: Send + 'static>(
     }
     let (mut items, mut problems) = (Vec::new(), Vec::new());
     for (result, (part, progress)) in found.into_iter().zip(pending.iter()) {
-        match result {
-            Some(Ok(item)) => items.push(item),
-            Some(Err(error)) => problems.push(problem(part, &error)),
-            None => problems.push(Problem {
-                part: part.clone(),
-                path: progress.path().display().to_string(),
-                error: format!(
-                    "no answer within {} s: the read is stuck in the driver",
-                    PARTS_DEADLINE.as_secs()
-                ),
-            }),
-        }
+        let path = progress.path().display().to_string();
+        let error = match result {
+            Some(Ok(Ok(item))) => {
+                items.push(item);
+                continue;
+            }
+            Some(Ok(Err(error))) => {
+                problems.push(problem(part, &error));
+                continue;
+            }
+            Some(Err(_)) => "the reader failed on what it says; standard error tells where".to_string(),
+            None if path.is_empty() => "not reached: reads before it are stuck in the driver".to_string(),
+            None => STUCK.to_string(),
+        };
+        problems.push(Problem { part: part.clone(), path, error });
     }
     (items, problems)
 }

@@ -22,11 +22,11 @@ use std::{
 };
 
 use anyhow::Context as _;
-use probes::pcie::Config;
+use probes::{lines::Problem, pcie::Config};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use serde::{Deserialize, Serialize};
 
-use super::each_part;
+use super::{STUCK, each_part};
 use crate::sysfs::pci;
 
 /// Functions of one request. A node with more GPUs, NICs and bridges than this isn't known.
@@ -47,6 +47,9 @@ const ANSWER_TIME: Duration = Duration::from_secs(4);
 /// How long nobody has to ask before the program ends. Longer than the interval of the probe, or
 /// it would be started anew each time.
 const IDLE_TIME: Duration = Duration::from_secs(180);
+
+/// How long a function whose read hung is left alone: a few dozen threads a day at the worst.
+const AVOIDED: Duration = Duration::from_secs(3600);
 
 /// Base classes that it reads: network, display, bridge, accelerator.
 const CLASSES: [u32; 4] = [0x02, 0x03, 0x06, 0x12];
@@ -136,13 +139,31 @@ fn listener(socket: Option<&Path>) -> anyhow::Result<UnixListener> {
     Ok(listener)
 }
 
+/// Functions whose read hung, and since when. Each such read keeps a thread until the driver lets
+/// go, so they are left alone for a while.
+#[derive(Debug, Default)]
+struct Stuck(BTreeMap<String, Instant>);
+
+impl Stuck {
+    fn avoids(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|since| since.elapsed() < AVOIDED)
+    }
+
+    fn note(&mut self, problems: &[Problem]) {
+        self.0.retain(|_, since| since.elapsed() < AVOIDED);
+        let hung = problems.iter().filter(|problem| problem.error == STUCK);
+        self.0.extend(hung.map(|problem| (problem.part.clone(), Instant::now())));
+    }
+}
+
 fn serve(listener: &UnixListener, sysfs: &Path, idle: Duration) -> anyhow::Result<()> {
     set_socket_timeout(listener, Timeout::Recv, Some(idle)).context("the listening socket")?;
+    let mut stuck = Stuck::default();
     loop {
         match listener.accept() {
             // One client at a time, each bounded: a client that fails concerns itself only.
             Ok((stream, _)) => {
-                if let Err(error) = client(stream, sysfs) {
+                if let Err(error) = client(stream, sysfs, &mut stuck) {
                     eprintln!("fabricpulse pcid: client: {error}");
                 }
             }
@@ -152,10 +173,10 @@ fn serve(listener: &UnixListener, sysfs: &Path, idle: Duration) -> anyhow::Resul
     }
 }
 
-fn client(mut stream: UnixStream, sysfs: &Path) -> io::Result<()> {
+fn client(mut stream: UnixStream, sysfs: &Path, stuck: &mut Stuck) -> io::Result<()> {
     let request = receive(&mut stream)?;
     let answer = match serde_json::from_slice::<Ask>(&request) {
-        Ok(ask) => answer(ask, sysfs),
+        Ok(ask) => answer(ask, sysfs, stuck),
         Err(error) => Answer::Refused(format!("the request is not {{\"functions\": [..]}}: {error}")),
     };
     stream.set_write_timeout(Some(CLIENT_TIME))?;
@@ -184,7 +205,7 @@ fn receive(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
     }
 }
 
-fn answer(ask: Ask, sysfs: &Path) -> Answer {
+fn answer(ask: Ask, sysfs: &Path, stuck: &mut Stuck) -> Answer {
     if ask.functions.len() > FUNCTIONS {
         return Answer::Refused(format!("more than {FUNCTIONS} functions"));
     }
@@ -192,7 +213,9 @@ fn answer(ask: Ask, sysfs: &Path) -> Answer {
         return Answer::Refused(format!("{odd:?} is not a PCI address such as 0000:c1:00.0"));
     }
     let sysfs = sysfs.to_path_buf();
-    let (read, problems) = each_part(ask.functions, move |name, progress| {
+    let (avoided, names): (Vec<String>, Vec<String>) =
+        ask.functions.into_iter().partition(|name| stuck.avoids(name));
+    let (read, problems) = each_part(names, move |name, progress| {
         let dir = pci::devices(&sysfs, progress).dir(name);
         let class: Option<u32> = dir.number("class")?;
         let config = match class {
@@ -202,10 +225,12 @@ fn answer(ask: Ask, sysfs: &Path) -> Answer {
         };
         Ok((name.to_string(), config))
     });
+    stuck.note(&problems);
+    let avoided = avoided.into_iter().map(|name| (name, Config::Hidden(format!("earlier: {STUCK}"))));
     let unread = problems
         .into_iter()
         .map(|found| (found.part, Config::Hidden(format!("{}: {}", found.path, found.error))));
-    Answer::Functions(read.into_iter().chain(unread).collect())
+    Answer::Functions(read.into_iter().chain(unread).chain(avoided).collect())
 }
 
 #[cfg(test)]

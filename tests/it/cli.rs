@@ -60,9 +60,13 @@ fn a_check_without_an_agent_fails_open_with_a_message() {
 #[test]
 fn a_check_says_why_it_has_no_answer() {
     let machine = Machine::empty();
-    // A socket that takes a connection and ends it.
+    // A socket that takes a request and ends the connection.
     let listener = std::os::unix::net::UnixListener::bind(machine.path("agent.sock")).unwrap();
-    let server = std::thread::spawn(move || drop(listener.accept()));
+    let server = std::thread::spawn(move || {
+        let (mut caller, _) = listener.accept().unwrap();
+        let mut request = [0; 16];
+        std::io::Read::read_exact(&mut caller, &mut request).unwrap();
+    });
     let said = text(&machine.run(&["check"]));
     server.join().unwrap();
     assert!(said.contains("answer of ") && said.contains(": connection "), "{said}");

@@ -78,3 +78,23 @@ fn a_reader_that_is_not_there_is_named() {
     let error = ask(Path::new("/nowhere/pcid.sock"), &[]).unwrap_err();
     assert_eq!(error.to_string(), "pcid at /nowhere/pcid.sock");
 }
+
+#[test]
+fn a_function_whose_read_hung_is_left_alone_for_a_while() {
+    let machine = Machine::of(RDMA);
+    let class = machine.file("0000:24:00.0", "class").canonicalize().unwrap();
+    std::fs::remove_file(&class).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, &class, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
+        .unwrap();
+    let (path, server) = serving(&machine);
+    let names = ["0000:24:00.0", "0000:41:00.0"].map(str::to_string);
+    for (words, quick) in [("class: no answer within 3 s", false), ("earlier: no answer within 3 s", true)] {
+        let began = Instant::now();
+        let answer = ask(&path, &names).unwrap();
+        let hung = &answer["0000:24:00.0"];
+        assert!(matches!(hung, Config::Hidden(why) if why.contains(words)), "{hung:?}");
+        assert!(matches!(&answer["0000:41:00.0"], Config::Read(_)));
+        assert_eq!(began.elapsed() < Duration::from_secs(1), quick);
+    }
+    server.join().unwrap().unwrap();
+}
