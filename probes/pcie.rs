@@ -127,7 +127,7 @@ impl Probe for Pcie {
     }
 
     fn summary(&self) -> &'static str {
-        "PCIe link speed and width up to the root complex, request sizes, ACS redirection and AER errors."
+        "PCIe link speed and width up to the root complex, request sizes, ACS redirection and AER errors"
     }
 
     fn cost(&self, _settings: &Settings, _target: &Target) -> Cost {

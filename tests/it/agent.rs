@@ -112,6 +112,7 @@ impl Machine {
     /// Starts an agent that wants a password over TCP, and waits until it is ready.
     pub(crate) fn start_closed(&self) -> Agent {
         let agent = self.begin(&[]);
+        agent.log_line("listening for the command line");
         agent.wait("ready", |_| (self.ask("GET", "/-/ready", "").status == 200).then_some(()));
         agent
     }
