@@ -46,7 +46,7 @@ fn report(reading: Reading) -> Report {
     let verdict = Verdict::worst(reading.findings.iter().filter_map(|finding| finding.verdict));
     Report {
         verdict,
-        reason: reason(&reading.findings, verdict),
+        reason: reason(&reading.target, &reading.findings, verdict),
         target: reading.target,
         findings: reading.findings,
         measurements: reading.measurements,
@@ -64,7 +64,7 @@ fn unmeasured(target: &Target, reason: String) -> Report {
 }
 
 /// The finding that decided, in one sentence, and how many more say the same.
-fn reason(findings: &[Finding], verdict: Verdict) -> String {
+fn reason(target: &Target, findings: &[Finding], verdict: Verdict) -> String {
     let mut deciding = findings.iter().filter(|finding| finding.verdict == Some(verdict));
     let Some(first) = deciding.next() else {
         return "nothing applied that could be judged".to_string();
@@ -75,7 +75,11 @@ fn reason(findings: &[Finding], verdict: Verdict) -> String {
             more => format!("{} checks passed", 1 + more),
         };
     }
-    let mut words = format!("{}: {}", first.part, first.found);
+    let mut words = if first.part == target.id() {
+        first.found.clone()
+    } else {
+        format!("{}: {}", first.part, first.found)
+    };
     if !first.expected.is_empty() {
         words.push_str(", expected ");
         words.push_str(&first.expected);
@@ -108,7 +112,7 @@ mod tests {
         let fine = Finding::new("link_speed", "0000:01:00.0", Verdict::Pass, "32 GT/s", "32 GT/s");
         let reports = completed(&targets(), vec![reading(vec![fine.clone(), narrow.clone(), narrow])]);
         assert_eq!(reports[0].verdict, Verdict::Degraded);
-        assert_eq!(reports[0].reason, "0000:01:00.0: x8, expected x16 (and 1 more)");
+        assert_eq!(reports[0].reason, "x8, expected x16 (and 1 more)");
         assert_eq!(completed(&targets(), vec![reading(vec![fine])])[0].reason, "link_speed passed");
     }
 

@@ -1,8 +1,8 @@
 //! The worker `inventory`: which parts this node has.
 //!
 //! Ids, class and driver are the kernel's own memory of a function, so they are read for all of
-//! them at once. What asks the device itself, its link, is read in threads, one for each part: a
-//! device that does not answer keeps its place in the inventory and loses only that.
+//! them at once. What asks the device itself, its link, is read part by part, and one that hangs is
+//! left behind: a device that does not answer keeps its place in the inventory and loses only that.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
