@@ -26,7 +26,7 @@ pub(super) static MAX_SPEED: MetricSpec = gauge(
 pub(super) static WIDTH: MetricSpec = gauge(
     "pcie_link_width_lanes",
     "lanes",
-    "Present width of the link above the function, in lanes; 0 is a link that is down.",
+    "Present width of the link above the function, in lanes; 0 where the function tells none: the link is down, or it is a virtual function.",
     &["pci"],
 );
 pub(super) static MAX_WIDTH: MetricSpec = gauge(

@@ -22,12 +22,10 @@ pub(super) fn measure(node: &Node<'_>, readings: &mut [Reading]) {
         let hops = Hop::all(function, &bridges);
         for hop in &hops {
             if told.insert(format!("link {}", hop.lower.pci)) {
-                link(reading, hop, hop.lower.pci == pci && hop.lower.hides_link());
+                link(reading, hop);
             }
         }
-        if !function.hides_link() {
-            requests(reading, function);
-        }
+        requests(reading, function);
         if let Some(narrowest) = hops
             .iter()
             .map(Hop::bandwidth)
@@ -67,7 +65,7 @@ fn failing_bridges(node: &Node<'_>, readings: &[Reading]) -> Vec<String> {
     counts.into_iter().take(BRIDGES_WITH_ERRORS).map(|(_, pci)| pci).collect()
 }
 
-fn link(reading: &mut Reading, hop: &Hop<'_>, hidden: bool) {
+fn link(reading: &mut Reading, hop: &Hop<'_>) {
     let Some(link) = hop.link() else { return };
     let pci = [hop.lower.pci.as_str()];
     if let Some(speed) = link.speed {
@@ -77,10 +75,8 @@ fn link(reading: &mut Reading, hop: &Hop<'_>, hidden: bool) {
         reading.measure(&metrics::MAX_SPEED, pci, speed * 1e9);
     }
     if let Some(width) = link.max_width {
-        // A bridge that says what it can do and has no lanes now is down: a zero that was read.
-        if !hidden {
-            reading.measure(&metrics::WIDTH, pci, f64::from(link.width.unwrap_or(0)));
-        }
+        // A zero that was read: down above a bridge, and not told by a virtual function.
+        reading.measure(&metrics::WIDTH, pci, f64::from(link.width.unwrap_or(0)));
         reading.measure(&metrics::MAX_WIDTH, pci, f64::from(width));
     }
 }

@@ -175,7 +175,7 @@ fn faults() -> Vec<Fault> {
             mend: Mend::Act(|machine| link(machine, NIC0, GEN5, 16)),
             verdicts: vec![(NIC0, Verdict::Unknown)],
             blames: Blame::Check("link_width", NIC0),
-            bad: (WIDTH, of(NIC0), None),
+            bad: (WIDTH, of(NIC0), Some(0.0)),
             good: (WIDTH, of(NIC0), Some(16.0)),
             within: INTERVAL + RUN,
         },
