@@ -50,14 +50,10 @@ const RESIDENT: u64 = 20 * 1024 * 1024;
 const LOAD: f64 = 0.002;
 const SCRAPE: Duration = Duration::from_millis(5);
 const END: Duration = Duration::from_secs(1);
-/// The short form runs wherever the tests do, beside whatever else goes on there, and its window
-/// holds few runs: it allows twice the load and twice the time of a scrape.
-const SHORT_ROOM: f64 = 2.0;
 
 fn main() -> ExitCode {
     let long = std::env::args().any(|argument| argument == "--long");
     let window = if long { LONG_WINDOW } else { SHORT_WINDOW };
-    let room = if long { 1.0 } else { SHORT_ROOM };
     let mut report = Report::default();
 
     let folder = tempfile::tempdir().unwrap();
@@ -72,7 +68,7 @@ fn main() -> ExitCode {
         &format!("load over {} s, children included", window.as_secs()),
         idle.each_ref().map(|usage| usage.load * 100.0),
         "% of a core",
-        Some(LOAD * 100.0 * room),
+        Some(LOAD * 100.0),
     );
     report.row(
         "resident memory, most of that time",
@@ -95,7 +91,7 @@ fn main() -> ExitCode {
                 &format!("{name}: p99"),
                 times.each_ref().map(|times| millis(times.p99)),
                 "ms",
-                Some(millis(SCRAPE) * room),
+                Some(millis(SCRAPE)),
             );
             report.row(
                 &format!("{name}: most"),
