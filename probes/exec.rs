@@ -70,8 +70,9 @@ impl Probe for Exec {
             env: Vec::new(),
             stdin: String::new(),
             deadline: check.timeout,
+            cpus: Vec::new(),
         };
-        Ok(Plan { steps: vec![step], uses: uses(check, ctx.inventory) })
+        Ok(Plan { uses: uses(check, ctx.inventory), ..Plan::alone(step) })
     }
 
     fn parse(

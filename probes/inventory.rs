@@ -1,5 +1,7 @@
 //! The parts of a node, as the inventory worker finds them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// AMD's vendor id, of its GPUs and of the bridges inside them.
@@ -28,6 +30,12 @@ pub struct Inventory {
     pub rdma: Vec<Rdma>,
     /// Bridges between those functions and the root complex.
     pub bridges: Vec<Function>,
+    /// The CPUs of each NUMA node.
+    #[serde(default)]
+    pub cpus: BTreeMap<u32, Vec<u32>>,
+    /// perftest; none if it is not installed.
+    #[serde(default)]
+    pub perftest: Option<Perftest>,
 }
 
 /// What is known of a PCI function without its config space.
@@ -93,6 +101,46 @@ pub struct Rdma {
     pub pci: Option<String>,
     /// Port numbers.
     pub ports: Vec<u32>,
+    /// What is on the first port; none while it can't be read.
+    #[serde(default)]
+    pub wire: Option<Wire>,
+}
+
+/// What an RDMA port is attached to.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Wire {
+    /// The port's number.
+    pub port: u32,
+    /// `InfiniBand` or `Ethernet`.
+    pub link_layer: String,
+    /// The port's rate in bits per second; none while it is down.
+    pub bits_per_second: Option<f64>,
+    /// The filled slots of its GID table.
+    pub gids: Vec<Gid>,
+}
+
+/// A slot of a GID table.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Gid {
+    /// The slot's number.
+    pub index: u32,
+    /// The address: an IPv4 one as `::ffff:a.b.c.d`.
+    pub address: std::net::Ipv6Addr,
+    /// Whether it is of RoCE v2; RoCE v1 and InfiniBand are not.
+    pub roce_v2: bool,
+}
+
+/// The perftest that is installed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Perftest {
+    /// The folder of its programs.
+    pub directory: String,
+    /// The programs that are there: `ib_write_bw` ..
+    pub programs: Vec<String>,
+    /// What it calls its version, `6.06`; none if it does not say.
+    pub version: Option<String>,
+    /// The long options of `ib_write_bw` that concern GPU memory: `use_rocm`, `use_cuda_dmabuf` ..
+    pub gpu_options: Vec<String>,
 }
 
 impl Inventory {

@@ -1,7 +1,7 @@
 //! The catalogue: what can be measured on a node, and how each program's output is read.
 //!
 //! Nothing here waits, spawns, schedules, reads a file or a clock, or exports. A probe turns a
-//! [`Context`] into a [`Plan`], and the [`Output`]s of its finished steps into [`Reading`]s; the
+//! [`Context`] into a [`Plan`], and the [`Output`]s of its finished stages into [`Reading`]s; the
 //! agent does everything in between. That split is why every parser can be tested against a
 //! recorded output, and why no probe can disturb a node by itself.
 
@@ -19,6 +19,7 @@ pub mod lines;
 pub mod lspci;
 pub mod nic;
 pub mod node;
+pub mod partner;
 pub mod passive;
 pub mod pcie;
 pub mod plan;
@@ -31,7 +32,8 @@ pub mod target;
 
 pub use counters::Memory;
 pub use inventory::Inventory;
-pub use plan::{Output, Plan, Program, Resource, Step, Use};
+pub use partner::Partner;
+pub use plan::{Output, Plan, Program, Resource, Stage, Step, Use};
 pub use reading::{Finding, Measurement, MetricKind, MetricSpec, Reading, Verdict};
 pub use settings::Settings;
 pub use target::Target;
@@ -62,6 +64,10 @@ pub trait Probe: fmt::Debug + Sync {
     /// How much of the node a run disturbs.
     fn cost(&self, settings: &Settings, target: &Target) -> Cost;
 
+    /// Whether it runs by itself, or only when somebody asks.
+    fn schedule(&self) -> Schedule {
+        Schedule::Interval
+    }
     /// Whether one run reads all targets or measures one of them.
     fn scope(&self) -> Scope {
         Scope::AllTargets
@@ -73,14 +79,15 @@ pub trait Probe: fmt::Debug + Sync {
     /// What this node gives the probe to measure.
     fn targets(&self, inventory: &Inventory, settings: &Settings) -> Vec<Target>;
 
-    /// The steps that measure `ctx.targets`.
+    /// The stages that measure `ctx.targets`. With a partner that has not been asked yet, only
+    /// what the run will use is told.
     ///
     /// # Errors
     ///
     /// When the node can't be measured at all, with the reason and what would change it.
     fn plan(&self, ctx: &Context<'_>) -> Result<Plan, Unsupported>;
 
-    /// Reads what the plan's steps printed, one output a step. `memory` is handed from each run
+    /// Reads what the plan's stages printed, one output a stage. `memory` is handed from each run
     /// of a lane to its next one.
     ///
     /// # Errors
@@ -105,6 +112,10 @@ pub struct Context<'a> {
     pub settings: &'a Settings,
     /// How long each step may take.
     pub timeout: std::time::Duration,
+    /// Where servers that the plan starts listen; 0 where the plan has none.
+    pub port: u16,
+    /// The other node; none for probes that need none.
+    pub partner: Option<&'a Partner>,
 }
 
 /// What one run of a probe covers.
@@ -114,6 +125,17 @@ pub enum Scope {
     AllTargets,
     /// One target, by a lane of its own: it uses the target, and perhaps alone.
     EachTarget,
+    /// One target and a partner's, in a lease that serves several probes.
+    EachPair,
+}
+
+/// When a probe runs by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Schedule {
+    /// Once in its interval.
+    Interval,
+    /// Never: only when somebody asks. Such a probe has no series of its own.
+    OnDemand,
 }
 
 /// How much of the node a run disturbs.

@@ -18,8 +18,9 @@ pub fn plan(worker: &'static str, ctx: &Context<'_>) -> Plan {
         })
         .to_string(),
         deadline: ctx.timeout,
+        cpus: Vec::new(),
     };
-    Plan { steps: vec![step], uses: Vec::new() }
+    Plan::alone(step)
 }
 
 /// What a worker is asked that looks for the parts.

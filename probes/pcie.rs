@@ -160,15 +160,13 @@ impl Probe for Pcie {
             "inventory": ctx.settings.inventory,
             "pcie": Wanted { functions, pcid: ctx.settings.pcie.pcid.clone() },
         });
-        Ok(Plan {
-            steps: vec![Step {
-                program: Program::Worker("pcie"),
-                env: Vec::new(),
-                stdin: request.to_string(),
-                deadline: ctx.timeout,
-            }],
-            uses: Vec::new(),
-        })
+        Ok(Plan::alone(Step {
+            program: Program::Worker("pcie"),
+            env: Vec::new(),
+            stdin: request.to_string(),
+            deadline: ctx.timeout,
+            cpus: Vec::new(),
+        }))
     }
 
     fn parse(

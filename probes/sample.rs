@@ -5,7 +5,10 @@ use std::{path::PathBuf, time::Duration};
 use crate::{
     Context, Inventory, Output, Settings, Target,
     lines::{Line, Problem},
-    settings::{GpuSettings, InventorySettings, NicSettings, NodeSettings, PcieSettings, Roots},
+    settings::{
+        GpuSettings, InventorySettings, NicSettings, NodeSettings, PcieSettings, RdmaExpected, RdmaSettings,
+        Roots,
+    },
 };
 
 /// Numbers of these tests' own, which are not the embedded defaults.
@@ -29,6 +32,23 @@ pub(crate) fn settings() -> Settings {
         },
         nic: NicSettings { error_window: hour, flaps: 10, errors: 10, unused: Vec::new() },
         gpu: GpuSettings { error_window: hour, correctable_errors: 10 },
+        rdma: RdmaSettings {
+            perftest: PathBuf::new(),
+            rails: Vec::new(),
+            gid_networks: Vec::new(),
+            size: 65_536,
+            queue_pairs: 2,
+            seconds: 0.1,
+            most_messages: 10_000,
+            repeats: 2,
+            latency_size: 8,
+            latency_messages: 500,
+            traffic_class: Some(104),
+            mtu: None,
+            tolerance: 0.9,
+            loopback_neighbour: false,
+        },
+        expected: RdmaExpected::default(),
         exec: Vec::new(),
     }
 }
@@ -38,7 +58,7 @@ pub(crate) fn context<'a>(
     inventory: &'a Inventory,
     settings: &'a Settings,
 ) -> Context<'a> {
-    Context { targets, inventory, settings, timeout: Duration::from_secs(10) }
+    Context { targets, inventory, settings, timeout: Duration::from_secs(10), port: 0, partner: None }
 }
 
 /// What a worker would print, ended at `at`.

@@ -21,6 +21,10 @@ pub struct Settings {
     pub nic: NicSettings,
     /// `[probe.gpu]`
     pub gpu: GpuSettings,
+    /// `[rdma]`
+    pub rdma: RdmaSettings,
+    /// `[probe.ib_write_bw]`, `[probe.ib_write_lat]`, `[probe.gdr]`, `[probe.loopback]`
+    pub expected: RdmaExpected,
     /// `[[probe.exec.check]]`
     pub exec: Vec<ExecCheck>,
 }
@@ -91,6 +95,54 @@ pub struct GpuSettings {
     pub error_window: Duration,
     /// Corrected errors within the window that are still no fault.
     pub correctable_errors: u64,
+}
+
+/// How perftest is called. Two nodes can measure together only where these are equal.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct RdmaSettings {
+    /// The folder of perftest's programs; empty: where programs usually are.
+    pub perftest: PathBuf,
+    /// The RDMA devices that take part, in the order of their rails; empty: all, by PCI address.
+    pub rails: Vec<String>,
+    /// Networks whose GIDs are preferred, each an address and a prefix length; empty: any.
+    pub gid_networks: Vec<(std::net::IpAddr, u8)>,
+    /// Message size of bandwidth tests, in bytes.
+    pub size: u32,
+    /// Queue pairs of bandwidth tests.
+    pub queue_pairs: u32,
+    /// Line-rate seconds that a repeat sends.
+    pub seconds: f64,
+    /// The most messages of a repeat, over all of its queue pairs.
+    pub most_messages: u32,
+    /// Repeats of each direction, of which the best counts.
+    pub repeats: u32,
+    /// Message size of latency tests, in bytes.
+    pub latency_size: u32,
+    /// Messages of a latency test.
+    pub latency_messages: u32,
+    /// RoCE traffic class; none leaves the device's own.
+    pub traffic_class: Option<u8>,
+    /// MTU in bytes; none takes the port's active one.
+    pub mtu: Option<u32>,
+    /// The part of an expected value below which a run is degraded.
+    pub tolerance: f64,
+    /// Whether `loopback` also goes to the neighbour NIC on this node.
+    pub loopback_neighbour: bool,
+}
+
+/// What a healthy run gives by the operator's own word; none judges no speed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct RdmaExpected {
+    /// One direction of host memory, in bytes per second.
+    pub write: Option<f64>,
+    /// One direction of GPU memory, in bytes per second.
+    pub gdr: Option<f64>,
+    /// A NIC to itself, host memory, in bytes per second.
+    pub loopback: Option<f64>,
+    /// Typical latency, in seconds.
+    pub latency: Option<f64>,
+    /// The least ratio of GPU memory to host memory.
+    pub gdr_host_ratio: Option<f64>,
 }
 
 /// One of the operator's own checks.

@@ -142,7 +142,7 @@ impl Agent {
         let Some(wanted) = target else {
             return match (probe.scope(), lanes.as_slice()) {
                 (Scope::AllTargets, [lane]) => Ok((lane.clone(), None)),
-                (Scope::EachTarget, [lane]) => Ok((lane.clone(), lane.target.clone())),
+                (Scope::EachTarget | Scope::EachPair, [lane]) => Ok((lane.clone(), lane.target.clone())),
                 _ => Err(Lookup::TargetMissing { test: test.to_string(), known: known() }),
             };
         };
@@ -351,6 +351,8 @@ impl Agent {
                 inventory: &parts.accepted,
                 settings: &config.settings,
                 timeout: Duration::ZERO,
+                port: 0,
+                partner: None,
             };
             if let Ok(plan) = probe.plan(&ctx) {
                 self.core.gate.recall(plan.uses.into_iter().map(|used| used.resource));
@@ -367,7 +369,7 @@ fn wanted(config: &Config, inventory: &Inventory) -> Vec<(&'static dyn Probe, Op
     for probe in probes::PROBES.iter().copied().filter(on) {
         match probe.scope() {
             Scope::AllTargets => lanes.push((probe, None)),
-            Scope::EachTarget => {
+            Scope::EachTarget | Scope::EachPair => {
                 lanes.extend(
                     probe
                         .targets(inventory, &config.settings)

@@ -1,6 +1,6 @@
 //! The checked configuration: a value of [`Config`] can't be wrong.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, ops::Range, path::PathBuf, time::Duration};
 
 use probes::Settings;
 
@@ -8,6 +8,8 @@ mod check;
 mod load;
 mod raw;
 
+#[cfg(test)]
+pub(crate) use load::built_in;
 pub(crate) use load::{DEFAULT_TOML, Overrides, load};
 
 /// What the operator wants, with every default filled in.
@@ -21,6 +23,9 @@ pub(crate) struct Config {
     pub(crate) state: State,
     pub(crate) log: Log,
     pub(crate) budget: Budget,
+    /// Whether active probes need idle devices.
+    pub(crate) occupancy: bool,
+    pub(crate) peers: Peers,
     /// How often the node's parts are listed.
     pub(crate) inventory_interval: Duration,
     /// By probe name.
@@ -38,6 +43,35 @@ pub(crate) struct Web {
     pub(crate) socket: PathBuf,
     /// Requests served at the same time.
     pub(crate) max_requests: usize,
+}
+
+/// Who the other agents are, and how they are talked to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Peers {
+    /// `node-b` or `node-b=10.0.0.2`.
+    pub(crate) members: Vec<String>,
+    /// Files in the `file_sd` format of Prometheus.
+    pub(crate) file_sd: Vec<PathBuf>,
+    /// Where other agents ask for leases.
+    pub(crate) listen: Vec<SocketAddr>,
+    /// Where the other agents answer.
+    pub(crate) port: u16,
+    /// This node's certificate and key, and the authority of all agents; none keeps peers off.
+    pub(crate) identity: Option<Identity>,
+    /// perftest's own TCP ports.
+    pub(crate) ports: Range<u16>,
+    /// How long partners stay the same.
+    pub(crate) slot: Duration,
+    /// The longest that a lease may take.
+    pub(crate) lease: Duration,
+}
+
+/// The files of mutual TLS between agents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+    pub(crate) authority: PathBuf,
 }
 
 /// What survives a restart.

@@ -292,7 +292,7 @@ mod tests {
     }
 
     fn plan(uses: Vec<Use>) -> Plan {
-        Plan { steps: vec![], uses }
+        Plan { stages: vec![], uses }
     }
 
     fn gate() -> (Gate<FakeRelativeClock>, FakeRelativeClock) {

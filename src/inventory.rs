@@ -145,6 +145,7 @@ pub(crate) async fn list(config: &Config, stop: &Stop) -> anyhow::Result<(Invent
         env: Vec::new(),
         stdin: probes::passive::request(&config.settings),
         deadline: DEADLINE,
+        cpus: Vec::new(),
     };
     let (result, evidence) = runner::run(&step, stop).await;
     let output =

@@ -238,7 +238,14 @@ impl Executor {
         }
         let timeout = timing(config, self.probe.name(), targets.first())
             .map_or(Duration::ZERO, |timing| timing.timeout);
-        let ctx = Context { targets, inventory: &parts.present, settings: &config.settings, timeout };
+        let ctx = Context {
+            targets,
+            inventory: &parts.present,
+            settings: &config.settings,
+            timeout,
+            port: 0,
+            partner: None,
+        };
         let plan = self.probe.plan(&ctx).map_err(|why| Outcome::Unsupported(why.0))?;
         let now = epoch_seconds();
         let hold = self.core.holds.current(now);
@@ -378,7 +385,7 @@ pub(crate) async fn measure(
     evidence: &mut Vec<Evidence>,
 ) -> Result<Vec<Report>, Outcome> {
     let mut outputs = Vec::new();
-    for step in &plan.steps {
+    for step in plan.stages.iter().flat_map(probes::Stage::steps) {
         let (result, what_ran) = runner::run(step, stop).await;
         evidence.push(what_ran);
         match result {

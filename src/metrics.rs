@@ -121,7 +121,7 @@ impl Totals {
                 let _ = totals.runs.get_or_create(&[("probe", probe.name()), ("outcome", outcome)]);
             }
             let _ = totals.durations.get_or_create(&[("probe", probe.name())]);
-            if probe.scope() == Scope::EachTarget {
+            if probe.scope() != Scope::AllTargets {
                 for reason in SkipReason::ALL {
                     let _ = totals.skips.get_or_create(&[("probe", probe.name()), ("reason", reason.word())]);
                 }

@@ -315,7 +315,7 @@ mod tests {
 
     fn sh(script: &str, deadline: Duration) -> Step {
         let argv = ["/bin/sh", "-c", script].map(String::from).to_vec();
-        Step { program: Program::Command(argv), env: vec![], stdin: "hello\n".into(), deadline }
+        Step { program: Program::Command(argv), env: vec![], stdin: "hello\n".into(), deadline, cpus: vec![] }
     }
 
     /// Runs the step; what an unfinished one had said is looked at in its evidence.

@@ -34,8 +34,12 @@ fn inventory() -> Inventory {
         driver: Some(driver.into()),
         ..Function::default()
     };
-    let rdma =
-        |name: &str, pci: Option<&str>| Rdma { name: name.into(), pci: pci.map(Into::into), ports: vec![1] };
+    let rdma = |name: &str, pci: Option<&str>| Rdma {
+        name: name.into(),
+        pci: pci.map(Into::into),
+        ports: vec![1],
+        ..Rdma::default()
+    };
     Inventory {
         gpus: vec![Gpu::default()],
         nics: vec![NicPart { function: function("0000:03:00.0", "mlx5_core"), ..NicPart::default() }],
@@ -237,9 +241,9 @@ fn the_plan_is_one_worker_that_is_told_where_to_read() {
     let (settings, inventory) = (settings(), inventory());
     let targets = Nic.targets(&inventory, &settings);
     let plan = Nic.plan(&context(&targets, &inventory, &settings)).unwrap();
-    assert_eq!(plan.steps.len(), 1);
-    assert_eq!(plan.steps[0].program, crate::Program::Worker("nic"));
-    let request: serde_json::Value = serde_json::from_str(&plan.steps[0].stdin).unwrap();
+    let [Stage::Alone(step)] = plan.stages.as_slice() else { panic!("{plan:?}") };
+    assert_eq!(step.program, crate::Program::Worker("nic"));
+    let request: serde_json::Value = serde_json::from_str(&step.stdin).unwrap();
     assert_eq!(request["roots"]["sysfs"], "/sys");
     assert_eq!(request["targets"], serde_json::json!(["mlx5_0", "mlx5_1", "rxe0"]));
 }

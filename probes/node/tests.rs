@@ -8,7 +8,8 @@ use crate::{
 /// A node with one GPU of this vendor and one NIC.
 fn inventory(vendor: u16) -> Inventory {
     let function = Function { pci: "0000:05:00.0".into(), vendor, ..Function::default() };
-    let rdma = Rdma { name: "mlx5_0".into(), pci: Some("0000:08:00.0".into()), ports: vec![1] };
+    let rdma =
+        Rdma { name: "mlx5_0".into(), pci: Some("0000:08:00.0".into()), ports: vec![1], ..Rdma::default() };
     Inventory {
         gpus: vec![Gpu { function, model: None }],
         nics: vec![Nic::default()],
@@ -177,7 +178,7 @@ fn what_does_not_fit_the_node_is_not_applicable() {
     for check in ["iommu", "pci_realloc", "clock_source"] {
         assert_eq!(verdict(&guest, &amd(), check), None, "{check}");
     }
-    let software = Rdma { name: "rxe0".into(), pci: None, ports: vec![1] };
+    let software = Rdma { name: "rxe0".into(), pci: None, ports: vec![1], ..Rdma::default() };
     let software = Inventory { rdma: vec![software], ..Inventory::default() };
     assert_eq!(verdict(&healthy(), &software, "locked_memory"), None);
     assert_eq!(

@@ -101,7 +101,7 @@ fn parse(inventory: &Inventory, functions: &[Function]) -> Vec<Reading> {
     let settings = settings();
     let targets = Pcie.targets(inventory, &settings);
     let timeout = Duration::from_secs(5);
-    let ctx = Context { targets: &targets, inventory, settings: &settings, timeout };
+    let ctx = Context { targets: &targets, inventory, settings: &settings, timeout, port: 0, partner: None };
     let mut stdout = String::new();
     for function in functions {
         stdout += &format!("{}\n", serde_json::json!({ "item": function }));
@@ -164,7 +164,14 @@ fn a_cut_answer_is_an_error_and_never_a_verdict() {
     let settings = settings();
     let targets = Pcie.targets(&inventory, &settings);
     let timeout = Duration::from_secs(5);
-    let ctx = Context { targets: &targets, inventory: &inventory, settings: &settings, timeout };
+    let ctx = Context {
+        targets: &targets,
+        inventory: &inventory,
+        settings: &settings,
+        timeout,
+        port: 0,
+        partner: None,
+    };
     let output = Output { stdout: "{\"item\":".into(), stderr: String::new(), ended_at: 0.0 };
     assert!(Pcie.parse(&ctx, &[output], &mut Memory::default()).is_err());
     assert!(Pcie.parse(&ctx, &[], &mut Memory::default()).is_err());

@@ -44,7 +44,7 @@ fn rows(config: &Config, inventory: &Inventory) -> Vec<Row> {
         }
         let sets: Vec<&[Target]> = match probe.scope() {
             Scope::AllTargets => vec![&targets],
-            Scope::EachTarget => targets.chunks(1).collect(),
+            Scope::EachTarget | Scope::EachPair => targets.chunks(1).collect(),
         };
         for set in sets {
             let unsupported = unsupported(config, inventory, probe, set);
@@ -69,7 +69,14 @@ fn unsupported(
     if !timing.enabled {
         return Some(format!("switched off: [probe.{}] enabled = false", probe.name()));
     }
-    let ctx = Context { targets, inventory, settings: &config.settings, timeout: timing.timeout };
+    let ctx = Context {
+        targets,
+        inventory,
+        settings: &config.settings,
+        timeout: timing.timeout,
+        port: 0,
+        partner: None,
+    };
     probe.plan(&ctx).err().map(|why| why.0)
 }
 

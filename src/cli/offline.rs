@@ -34,7 +34,14 @@ pub(super) async fn main(
     );
     let timeout = lane::timing(config, probe.name(), targets.first())
         .map_or(std::time::Duration::ZERO, |timing| timing.timeout);
-    let ctx = Context { targets: &targets, inventory: &inventory, settings: &config.settings, timeout };
+    let ctx = Context {
+        targets: &targets,
+        inventory: &inventory,
+        settings: &config.settings,
+        timeout,
+        port: 0,
+        partner: None,
+    };
     let plan = probe.plan(&ctx).map_err(|why| anyhow::anyhow!("{test}: {}", why.0))?;
     let mut evidence = Vec::new();
     let measured = lane::measure(probe, &ctx, &plan, &mut Memory::default(), &stop, &mut evidence).await;

@@ -3,17 +3,21 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     env,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use probes::{
     Settings,
-    settings::{ExecCheck, GpuSettings, InventorySettings, NicSettings, NodeSettings, PcieSettings, Roots},
+    settings::{
+        ExecCheck, GpuSettings, InventorySettings, NicSettings, NodeSettings, PcieSettings, RdmaExpected,
+        RdmaSettings, Roots,
+    },
 };
 
 use super::{
-    Budget, Config, Log, State, Timing, Web,
+    Budget, Config, Identity, Log, Peers, State, Timing, Web,
     raw::{self, Leaf, Raw, Span},
 };
 
@@ -27,6 +31,12 @@ const MAX_INTERVAL: Duration = Duration::from_secs(7 * 86_400);
 const MAX_TIMEOUT: Duration = Duration::from_secs(86_400);
 /// More could not be served by a process that stays small.
 const MAX_REQUESTS: usize = 10_000;
+/// What stands for the interval of a probe that never runs by itself.
+const NO_INTERVAL: Duration = Duration::from_secs(3600);
+/// A shorter slot has no room for a lease between its guards.
+const MIN_SLOT: Duration = Duration::from_secs(10);
+/// What RDMA allows as MTU, in bytes; 0 takes the port's own.
+const MTUS: [u32; 6] = [0, 256, 512, 1024, 2048, 4096];
 /// What PCIe allows as MaxReadReq, in bytes; 0 does not judge it.
 const READ_REQUESTS: [u32; 7] = [0, 128, 256, 512, 1024, 2048, 4096];
 
@@ -43,7 +53,56 @@ pub(super) fn check(raw: Raw, problems: &mut Vec<String>) -> Config {
         ),
         ("nic", c.timing("probe.nic", raw.probe.nic.enabled, raw.probe.nic.interval, raw.probe.nic.timeout)),
         ("gpu", c.timing("probe.gpu", raw.probe.gpu.enabled, raw.probe.gpu.interval, raw.probe.gpu.timeout)),
+        (
+            "ib_write_bw",
+            c.timing(
+                "probe.ib_write_bw",
+                raw.probe.ib_write_bw.enabled,
+                raw.probe.ib_write_bw.interval,
+                raw.probe.ib_write_bw.timeout,
+            ),
+        ),
+        (
+            "ib_read_bw",
+            c.on_demand("probe.ib_read_bw", raw.probe.ib_read_bw.enabled, raw.probe.ib_read_bw.timeout),
+        ),
+        (
+            "ib_send_bw",
+            c.on_demand("probe.ib_send_bw", raw.probe.ib_send_bw.enabled, raw.probe.ib_send_bw.timeout),
+        ),
+        (
+            "ib_write_lat",
+            c.timing(
+                "probe.ib_write_lat",
+                raw.probe.ib_write_lat.enabled,
+                raw.probe.ib_write_lat.interval,
+                raw.probe.ib_write_lat.timeout,
+            ),
+        ),
+        ("gdr", c.timing("probe.gdr", raw.probe.gdr.enabled, raw.probe.gdr.interval, raw.probe.gdr.timeout)),
+        (
+            "loopback",
+            c.timing(
+                "probe.loopback",
+                raw.probe.loopback.enabled,
+                raw.probe.loopback.interval,
+                raw.probe.loopback.timeout,
+            ),
+        ),
     ]);
+    let raw::Rate(write) = c.take("probe.ib_write_bw.expected", raw.probe.ib_write_bw.expected);
+    let raw::Microseconds(latency) = c.take("probe.ib_write_lat.expected", raw.probe.ib_write_lat.expected);
+    let raw::Rate(gdr) = c.take("probe.gdr.expected", raw.probe.gdr.expected);
+    let raw::Rate(loopback) = c.take("probe.loopback.expected", raw.probe.loopback.expected);
+    let expected = RdmaExpected {
+        write,
+        gdr,
+        loopback,
+        latency,
+        gdr_host_ratio: Some(c.within("probe.gdr.expected_ratio", raw.probe.gdr.expected_ratio, 0.0..=2.0))
+            .filter(|ratio| *ratio > 0.0),
+    };
+    let loopback_neighbour = c.take("probe.loopback.neighbour", raw.probe.loopback.neighbour);
     let exec_enabled = c.take("probe.exec.enabled", raw.probe.exec.enabled);
     let node_name = c.take("node_name", raw.node_name);
     Config {
@@ -53,6 +112,8 @@ pub(super) fn check(raw: Raw, problems: &mut Vec<String>) -> Config {
         state: c.state(raw.state),
         log: c.log(raw.log),
         budget: c.budget(raw.budget),
+        occupancy: c.take("occupancy.check", raw.occupancy.check),
+        peers: c.peers(raw.peers),
         inventory_interval: c.interval("inventory.interval", raw.inventory.interval),
         timings,
         settings: Settings {
@@ -87,6 +148,8 @@ pub(super) fn check(raw: Raw, problems: &mut Vec<String>) -> Config {
                 error_window: c.window("probe.gpu.error_window", raw.probe.gpu.error_window),
                 correctable_errors: c.take("probe.gpu.correctable_errors", raw.probe.gpu.correctable_errors),
             },
+            rdma: c.rdma(raw.rdma, loopback_neighbour),
+            expected,
             exec: if exec_enabled { c.exec(raw.probe.exec.check) } else { Vec::new() },
         },
     }
@@ -149,6 +212,93 @@ impl Checker<'_> {
             self.wrong(&key, format_args!("{timeout:?} is impossible: at most 1 day"));
         }
         Timing { enabled, interval, timeout }
+    }
+
+    /// A probe that runs only when somebody asks, and so has no interval.
+    fn on_demand(&mut self, section: &str, enabled: Leaf<bool>, timeout: Leaf<Span>) -> Timing {
+        self.timing(section, enabled, Leaf(Ok(Span(NO_INTERVAL))), timeout)
+    }
+
+    fn within<T: Default + Copy + PartialOrd + std::fmt::Display>(
+        &mut self,
+        key: &str,
+        leaf: Leaf<T>,
+        range: RangeInclusive<T>,
+    ) -> T {
+        let right = leaf.0.is_ok();
+        let value = self.take(key, leaf);
+        if right && !range.contains(&value) {
+            self.wrong(key, format_args!("{value} is impossible: from {} to {}", range.start(), range.end()));
+        }
+        value
+    }
+
+    fn peers(&mut self, raw: raw::Peers) -> Peers {
+        let files = [
+            ("certificate_file", self.take("peers.certificate_file", raw.certificate_file)),
+            ("key_file", self.take("peers.key_file", raw.key_file)),
+            ("ca_file", self.take("peers.ca_file", raw.ca_file)),
+        ];
+        let missing: Vec<&str> =
+            files.iter().filter(|(_, path)| path.as_os_str().is_empty()).map(|(key, _)| *key).collect();
+        if !missing.is_empty() && missing.len() < files.len() {
+            let missing = missing.join(" and ");
+            self.wrong("peers", format_args!("{missing} is missing: mutual TLS needs all three files"));
+        }
+        let [(_, certificate), (_, key), (_, authority)] = files;
+        let first = self.within("peers.first_port", raw.first_port, 1024..=u16::MAX);
+        let count = self.within("peers.ports", raw.ports, 2..=10_000);
+        let end = first.checked_add(count).unwrap_or_else(|| {
+            self.wrong("peers.ports", format_args!("{first} and {count} more go beyond port {}", u16::MAX));
+            u16::MAX
+        });
+        let slot = self.interval("peers.slot", raw.slot);
+        if slot < MIN_SLOT {
+            self.wrong("peers.slot", format_args!("{slot:?} is impossible: at least {MIN_SLOT:?}"));
+        }
+        let listen = self.take("peers.listen_address", raw.listen_address);
+        Peers {
+            members: self.take("peers.static", raw.members),
+            file_sd: self.take("peers.file_sd", raw.file_sd),
+            listen: listen.into_iter().map(|raw::Address(address)| address).collect(),
+            port: self.within("peers.port", raw.port, 1..=u16::MAX),
+            identity: missing.is_empty().then_some(Identity { certificate, key, authority }),
+            ports: first..end,
+            slot,
+            lease: self.interval("peers.lease", raw.lease),
+        }
+    }
+
+    fn rdma(&mut self, raw: raw::Rdma, loopback_neighbour: bool) -> RdmaSettings {
+        let mtu = self.take("rdma.mtu", raw.mtu);
+        if !MTUS.contains(&mtu) {
+            self.wrong("rdma.mtu", format_args!("{mtu} is impossible: one of {MTUS:?}"));
+        }
+        let traffic_class = self.within("rdma.traffic_class", raw.traffic_class, -1..=255);
+        let perftest = self.take("rdma.perftest_directory", raw.perftest_directory);
+        if !perftest.as_os_str().is_empty() && !perftest.is_absolute() {
+            self.wrong(
+                "rdma.perftest_directory",
+                format_args!("{:?} is not an absolute path", perftest.display()),
+            );
+        }
+        let networks = self.take("rdma.gid_networks", raw.gid_networks);
+        RdmaSettings {
+            tolerance: self.within("rdma.tolerance", raw.tolerance, 0.01..=1.0),
+            perftest,
+            rails: self.take("rdma.rails", raw.rails),
+            gid_networks: networks.into_iter().map(|raw::Network(network)| network).collect(),
+            size: self.within("rdma.size", raw.size, 2..=8_388_608),
+            queue_pairs: self.within("rdma.queue_pairs", raw.queue_pairs, 1..=128),
+            seconds: self.within("rdma.seconds", raw.seconds, 0.001..=10.0),
+            most_messages: self.within("rdma.most_messages", raw.most_messages, 100..=1_000_000),
+            repeats: self.within("rdma.repeats", raw.repeats, 1..=10),
+            latency_size: self.within("rdma.latency_size", raw.latency_size, 2..=8_388_608),
+            latency_messages: self.within("rdma.latency_messages", raw.latency_messages, 100..=1_000_000),
+            traffic_class: u8::try_from(traffic_class).ok(),
+            mtu: Some(mtu).filter(|mtu| *mtu > 0),
+            loopback_neighbour,
+        }
     }
 
     fn web(&mut self, raw: raw::Web) -> Web {

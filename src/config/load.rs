@@ -19,8 +19,17 @@ const USUAL_FILE: &str = "/etc/fabricpulse/config.toml";
 const VARIABLES: &str = "FABRICPULSE";
 
 /// Keys that a variable sets as a list, separated by commas.
-const LISTS: [&str; 4] =
-    ["web.listen_address", "inventory.nic_drivers", "probe.node.ignore", "probe.nic.unused"];
+const LISTS: [&str; 9] = [
+    "web.listen_address",
+    "inventory.nic_drivers",
+    "peers.static",
+    "peers.file_sd",
+    "peers.listen_address",
+    "rdma.rails",
+    "rdma.gid_networks",
+    "probe.node.ignore",
+    "probe.nic.unused",
+];
 
 /// What the command line says; the highest layer.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +75,17 @@ pub(crate) fn load(overrides: &Overrides) -> Result<Config, ConfigError> {
         unknown.iter().map(|key| format!("{key}: unknown key{}", origin(key, &files))).collect();
     let config = check::check(raw, &mut problems);
     if problems.is_empty() { Ok(config) } else { Err(ConfigError(problems)) }
+}
+
+/// The built-in configuration, whatever the machine of the test has.
+#[cfg(test)]
+pub(crate) fn built_in() -> Config {
+    let text = config::Config::builder().add_source(File::from_str(DEFAULT_TOML, FileFormat::Toml));
+    let raw: Raw = text.build().unwrap().try_deserialize().unwrap();
+    let mut problems = Vec::new();
+    let config = check::check(raw, &mut problems);
+    assert!(problems.is_empty(), "{problems:?}");
+    config
 }
 
 /// The named file, or the usual one if it exists, and the pieces of `conf.d` beside it.

@@ -2,7 +2,11 @@
 //!
 //! A wrong leaf does not stop the reading, so that all mistakes are told at once.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use humantime_serde::re::humantime;
 use probes::Cost;
@@ -20,6 +24,9 @@ pub(super) struct Raw {
     pub(super) roots: Roots,
     pub(super) inventory: Inventory,
     pub(super) budget: Budget,
+    pub(super) occupancy: Occupancy,
+    pub(super) peers: Peers,
+    pub(super) rdma: Rdma,
     pub(super) probe: Probe,
 }
 
@@ -64,11 +71,55 @@ pub(super) struct Budget {
 }
 
 #[derive(Deserialize)]
+pub(super) struct Occupancy {
+    pub(super) check: Leaf<bool>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Peers {
+    #[serde(rename = "static")]
+    pub(super) members: Leaf<Vec<String>>,
+    pub(super) file_sd: Leaf<Vec<PathBuf>>,
+    pub(super) listen_address: Leaf<Vec<Address>>,
+    pub(super) port: Leaf<u16>,
+    pub(super) certificate_file: Leaf<PathBuf>,
+    pub(super) key_file: Leaf<PathBuf>,
+    pub(super) ca_file: Leaf<PathBuf>,
+    pub(super) first_port: Leaf<u16>,
+    pub(super) ports: Leaf<u16>,
+    pub(super) slot: Leaf<Span>,
+    pub(super) lease: Leaf<Span>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Rdma {
+    pub(super) perftest_directory: Leaf<PathBuf>,
+    pub(super) rails: Leaf<Vec<String>>,
+    pub(super) gid_networks: Leaf<Vec<Network>>,
+    pub(super) size: Leaf<u32>,
+    pub(super) queue_pairs: Leaf<u32>,
+    pub(super) seconds: Leaf<f64>,
+    pub(super) most_messages: Leaf<u32>,
+    pub(super) repeats: Leaf<u32>,
+    pub(super) latency_size: Leaf<u32>,
+    pub(super) latency_messages: Leaf<u32>,
+    pub(super) traffic_class: Leaf<i32>,
+    pub(super) mtu: Leaf<u32>,
+    pub(super) tolerance: Leaf<f64>,
+}
+
+#[derive(Deserialize)]
 pub(super) struct Probe {
     pub(super) node: Node,
     pub(super) pcie: Pcie,
     pub(super) nic: Nic,
     pub(super) gpu: Gpu,
+    pub(super) ib_write_bw: Bandwidth,
+    pub(super) ib_read_bw: OnDemand,
+    pub(super) ib_send_bw: OnDemand,
+    pub(super) ib_write_lat: Latency,
+    pub(super) gdr: Gdr,
+    pub(super) loopback: Loopback,
     pub(super) exec: Exec,
 }
 
@@ -116,6 +167,46 @@ pub(super) struct Gpu {
 }
 
 #[derive(Deserialize)]
+pub(super) struct Bandwidth {
+    pub(super) enabled: Leaf<bool>,
+    pub(super) interval: Leaf<Span>,
+    pub(super) timeout: Leaf<Span>,
+    pub(super) expected: Leaf<Rate>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct OnDemand {
+    pub(super) enabled: Leaf<bool>,
+    pub(super) timeout: Leaf<Span>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Latency {
+    pub(super) enabled: Leaf<bool>,
+    pub(super) interval: Leaf<Span>,
+    pub(super) timeout: Leaf<Span>,
+    pub(super) expected: Leaf<Microseconds>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Gdr {
+    pub(super) enabled: Leaf<bool>,
+    pub(super) interval: Leaf<Span>,
+    pub(super) timeout: Leaf<Span>,
+    pub(super) expected: Leaf<Rate>,
+    pub(super) expected_ratio: Leaf<f64>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Loopback {
+    pub(super) enabled: Leaf<bool>,
+    pub(super) interval: Leaf<Span>,
+    pub(super) timeout: Leaf<Span>,
+    pub(super) expected: Leaf<Rate>,
+    pub(super) neighbour: Leaf<bool>,
+}
+
+#[derive(Deserialize)]
 pub(super) struct Exec {
     pub(super) enabled: Leaf<bool>,
     #[serde(default)]
@@ -154,6 +245,62 @@ impl<'de> Deserialize<'de> for Span {
         humantime::parse_duration(&text)
             .map(Span)
             .map_err(|error| serde::de::Error::custom(format!("{text:?} is not a duration: {error}")))
+    }
+}
+
+/// Bytes per second, written as `390Gb/s` or `48GB/s`; empty is none.
+#[derive(Default)]
+pub(super) struct Rate(pub(super) Option<f64>);
+
+impl<'de> Deserialize<'de> for Rate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Rate, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let units = [("Gb/s", 1e9 / 8.0), ("GB/s", 1e9)];
+        quantity(&text, &units).map(Rate).map_err(|()| {
+            serde::de::Error::custom(format!("{text:?} is not a rate: write \"390Gb/s\" or \"48GB/s\""))
+        })
+    }
+}
+
+/// Seconds, written as `2.5us`; empty is none.
+#[derive(Default)]
+pub(super) struct Microseconds(pub(super) Option<f64>);
+
+impl<'de> Deserialize<'de> for Microseconds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Microseconds, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        quantity(&text, &[("us", 1e-6)])
+            .map(Microseconds)
+            .map_err(|()| serde::de::Error::custom(format!("{text:?} is not a latency: write \"2.5us\"")))
+    }
+}
+
+/// A positive number with one of these units; none if there is no text.
+fn quantity(text: &str, units: &[(&str, f64)]) -> Result<Option<f64>, ()> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let (number, factor) =
+        units.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor))).ok_or(())?;
+    let number: f64 = number.trim().parse().map_err(|_| ())?;
+    if number.is_finite() && number > 0.0 { Ok(Some(number * factor)) } else { Err(()) }
+}
+
+/// A network, written as `10.1.0.0/16`.
+pub(super) struct Network(pub(super) (IpAddr, u8));
+
+impl<'de> Deserialize<'de> for Network {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Network, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let network = || {
+            let (address, length) = text.split_once('/')?;
+            let (address, length) = (address.parse::<IpAddr>().ok()?, length.parse::<u8>().ok()?);
+            let most = if address.is_ipv4() { 32 } else { 128 };
+            (length <= most).then_some(Network((address, length)))
+        };
+        network().ok_or_else(|| {
+            serde::de::Error::custom(format!("{text:?} is not a network: write \"10.1.0.0/16\""))
+        })
     }
 }
 

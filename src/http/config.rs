@@ -7,18 +7,30 @@ use std::time::Duration;
 use probes::{Settings, settings::ExecCheck};
 use serde_json::{Map, Value, json};
 
-use crate::config::{Budget, Config, Log, State, Timing, Web};
+use crate::config::{Budget, Config, Identity, Log, Peers, State, Timing, Web};
 
 const MASKED: &str = "<masked>";
 
 /// The configuration as JSON. Taken apart by name, so that a new key can't be forgotten here.
 pub(crate) fn view(config: &Config) -> Value {
-    let Config { node_name, active, web, state, log, budget, inventory_interval, timings, settings } = config;
+    let Config {
+        node_name,
+        active,
+        web,
+        state,
+        log,
+        budget,
+        occupancy,
+        peers,
+        inventory_interval,
+        timings,
+        settings,
+    } = config;
     let Web { listen, config_file, socket, max_requests } = web;
     let State { directory, journal_bytes } = state;
     let Log { level, format } = log;
     let Budget { gpu_milliseconds, network_mib, heavy_runs } = budget;
-    let Settings { roots, inventory, node, pcie, nic, gpu, exec } = settings;
+    let Settings { roots, inventory, node, pcie, nic, gpu, rdma, expected, exec } = settings;
     json!({
         "node_name": node_name,
         "active": active,
@@ -35,6 +47,10 @@ pub(crate) fn view(config: &Config) -> Value {
             "network_mib_per_hour": network_mib,
             "heavy_runs_per_hour": heavy_runs,
         },
+        "occupancy": { "check": occupancy },
+        "peers": self::peers(peers),
+        "rdma": rdma,
+        "expected": expected,
         "roots": roots,
         "inventory": { "interval": words(*inventory_interval), "settings": inventory },
         "timings": timings
@@ -52,6 +68,23 @@ pub(crate) fn view(config: &Config) -> Value {
             "gpu": gpu,
             "exec": exec.iter().map(check).collect::<Vec<_>>(),
         },
+    })
+}
+
+fn peers(peers: &Peers) -> Value {
+    let Peers { members, file_sd, listen, port, identity, ports, slot, lease } = peers;
+    let identity = identity.as_ref().map(|Identity { certificate, key, authority }| {
+        json!({ "certificate_file": certificate, "key_file": key, "ca_file": authority })
+    });
+    json!({
+        "static": members,
+        "file_sd": file_sd,
+        "listen_address": listen,
+        "port": port,
+        "identity": identity,
+        "perftest_ports": format!("{}-{}", ports.start, ports.end - 1),
+        "slot": words(*slot),
+        "lease": words(*lease),
     })
 }
 

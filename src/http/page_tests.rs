@@ -57,10 +57,12 @@ fn inventory() -> Inventory {
             name: "ionic_0".to_string(),
             pci: Some("0000:07:00.0".to_string()),
             ports: vec![1],
+            ..Rdma::default()
         }],
         bridges: ["0000:00:01.0", "0000:02:00.0", "0000:03:00.0", "0000:84:00.0"]
             .map(|pci| function(pci, &[], 16))
             .to_vec(),
+        ..Inventory::default()
     }
 }
 

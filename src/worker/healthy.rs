@@ -41,7 +41,12 @@ impl Kind {
         for pair in 0..8 {
             let nic = Nic { function: function(pair, self.nic), ..Nic::default() };
             let name = format!("{}_{pair}", self.rdma);
-            inventory.rdma.push(Rdma { name, pci: Some(nic.function.pci.clone()), ports: vec![1] });
+            inventory.rdma.push(Rdma {
+                name,
+                pci: Some(nic.function.pci.clone()),
+                ports: vec![1],
+                ..Rdma::default()
+            });
             inventory.nics.push(nic);
             inventory.gpus.push(Gpu { function: function(pair, self.gpu), model: None });
         }
@@ -79,7 +84,7 @@ fn settings(roots: Roots) -> Settings {
         },
         nic: NicSettings { error_window: hour, flaps: 10, errors: 10, unused: Vec::new() },
         gpu: GpuSettings { error_window: hour, correctable_errors: 10 },
-        exec: Vec::new(),
+        ..crate::config::built_in().settings
     }
 }
 
@@ -100,9 +105,17 @@ impl Node<'_> {
     fn read(&self, probe: &dyn Probe, worker: impl Fn(&Request) -> String) -> Vec<Reading> {
         let (settings, inventory) = (self.settings, self.inventory);
         let targets = probe.targets(inventory, settings);
-        let ctx = Context { targets: &targets, inventory, settings, timeout: Duration::from_secs(10) };
+        let ctx = Context {
+            targets: &targets,
+            inventory,
+            settings,
+            timeout: Duration::from_secs(10),
+            port: 0,
+            partner: None,
+        };
         let plan = probe.plan(&ctx).unwrap();
-        let request: Request = serde_json::from_str(&plan.steps[0].stdin).unwrap();
+        let step = plan.stages[0].steps().next().unwrap();
+        let request: Request = serde_json::from_str(&step.stdin).unwrap();
         let mut memory = Memory::default();
         let mut readings = Vec::new();
         for ended_at in [0.0, 60.0] {

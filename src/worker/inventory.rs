@@ -72,6 +72,8 @@ pub(crate) fn read(request: &Request) -> Found<Inventory> {
             .collect(),
         rdma,
         bridges: bridges.iter().filter_map(|pci| take(pci)).map(|(function, _)| function).collect(),
+        cpus: BTreeMap::new(),
+        perftest: None,
     };
     (vec![inventory], problems)
 }
@@ -113,7 +115,7 @@ fn rdma(sysfs: &Path, problems: &mut Vec<Problem>) -> Vec<Rdma> {
         let mut ports: Vec<u32> =
             names(&dir.dir("ports"), problems).iter().filter_map(|port| port.parse().ok()).collect();
         ports.sort_unstable();
-        found.push(Rdma { name, pci, ports });
+        found.push(Rdma { name, pci, ports, wire: None });
     }
     found
 }

@@ -25,7 +25,10 @@ fn the_recorded_machine_has_its_gpu_its_nics_and_the_bridges_above() {
         .collect();
     let nic = |pci, rdma: &str, netdev: &str, numa| (pci, rdma.to_string(), netdev.to_string(), Some(numa));
     assert_eq!(nics, [nic("0000:23:00.0", "rxe0", "eth1", 0), nic("0000:41:00.0", "rxe1", "eth0", 1)]);
-    assert_eq!(found.rdma[0], Rdma { name: "rxe0".into(), pci: Some("0000:23:00.0".into()), ports: vec![1] });
+    assert_eq!(
+        found.rdma[0],
+        Rdma { name: "rxe0".into(), pci: Some("0000:23:00.0".into()), ports: vec![1], ..Rdma::default() }
+    );
     let bridges: Vec<&str> = found.bridges.iter().map(|bridge| bridge.pci.as_str()).collect();
     assert_eq!(bridges, ["0000:20:00.0", "0000:21:00.0", "0000:22:00.0", "0000:22:01.0", "0000:40:00.0"]);
     let link = Link { speed: Some(32.0), width: Some(16), max_speed: Some(32.0), max_width: Some(16) };

@@ -39,7 +39,7 @@ fn settings(machine: &Machine) -> Settings {
         },
         nic: NicSettings { error_window: window, flaps: 1, errors: 0, unused: Vec::new() },
         gpu: GpuSettings { error_window: window, correctable_errors: 0 },
-        exec: Vec::new(),
+        ..crate::config::built_in().settings
     }
 }
 
@@ -57,9 +57,17 @@ fn run_with(machine: &Machine, drivers: &[&str], memory: &mut Memory, now: f64) 
     let inventory = inventory::read(&request).0.remove(0);
     let targets = Pcie.targets(&inventory, &settings);
     let timeout = Duration::from_secs(5);
-    let ctx = Context { targets: &targets, inventory: &inventory, settings: &settings, timeout };
+    let ctx = Context {
+        targets: &targets,
+        inventory: &inventory,
+        settings: &settings,
+        timeout,
+        port: 0,
+        partner: None,
+    };
     let plan = Pcie.plan(&ctx).unwrap();
-    let request: Request = serde_json::from_str(&plan.steps[0].stdin).unwrap();
+    let step = plan.stages[0].steps().next().unwrap();
+    let request: Request = serde_json::from_str(&step.stdin).unwrap();
     let (items, problems) = read(&request);
     let lines = items.len() + problems.len();
     let lines = items
