@@ -23,6 +23,7 @@ pub mod partner;
 pub mod passive;
 pub mod pcie;
 pub mod plan;
+pub mod rdma;
 pub mod read;
 pub mod reading;
 #[cfg(test)]
@@ -86,6 +87,11 @@ pub trait Probe: fmt::Debug + Sync {
     ///
     /// When the node can't be measured at all, with the reason and what would change it.
     fn plan(&self, ctx: &Context<'_>) -> Result<Plan, Unsupported>;
+
+    /// What a program that failed says of it, in a short sentence; none if it says nothing.
+    fn explain(&self, _: &Output) -> Option<String> {
+        None
+    }
 
     /// Reads what the plan's stages printed, one output a stage. `memory` is handed from each run
     /// of a lane to its next one.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use governor::clock::DefaultClock;
-use probes::{Inventory, Probe, Scope, Target};
+use probes::{Cost, Inventory, Probe, Schedule, Scope, Target};
 use prometheus_client::registry::Registry;
 use tokio::sync::{Mutex, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -24,6 +24,13 @@ use crate::{
     journal::Journal,
     lane::{self, Lane},
     metrics::{self, Cell, Format, Process, Reload, Totals},
+    peer::{identity::Identities, lease::Leases, ports::Ports, skew::Skew},
+    peers::{
+        self,
+        membership::{Member, Membership},
+        plan,
+        slot::Slots,
+    },
     run::Run,
     runner::{Stop, epoch_seconds},
     words,
@@ -39,6 +46,7 @@ pub(crate) struct Agent {
     /// Held while the configuration is read anew.
     publish: Mutex<watch::Sender<Arc<Config>>>,
     lanes: watch::Sender<Vec<Arc<Lane>>>,
+    membership: watch::Sender<Arc<Membership>>,
     tasks: TaskTracker,
     process: Arc<Cell<Process>>,
     reload: Cell<Reload>,
@@ -59,7 +67,14 @@ pub(crate) enum Lookup {
     NoTarget(String),
     #[error("{test} needs a target; known are {known}")]
     TargetMissing { test: String, known: String },
+    #[error("{0} measures this node alone: it takes no peer")]
+    Alone(String),
+    #[error("there is no peer {peer:?}; known are {known}")]
+    Peer { peer: String, known: String },
 }
+
+/// Names told to somebody who named an unknown peer; a fleet has thousands.
+const PEERS_TOLD: usize = 20;
 
 impl Agent {
     /// Builds the agent and takes up what an earlier process left. Nothing runs yet.
@@ -76,6 +91,7 @@ impl Agent {
             reason = "seconds since the epoch"
         )]
         let newest = past.iter().map(|run| run.id).max().unwrap_or(0).max(now as u64);
+        let (membership, members) = watch::channel(Arc::default());
         let (publish, config) = watch::channel(Arc::new(config));
         let core = Arc::new(Core {
             config: config.clone(),
@@ -84,6 +100,11 @@ impl Agent {
             holds: Holds::open(&state, now),
             journal,
             totals: Totals::new(),
+            members: members.clone(),
+            identities: Identities::default(),
+            leases: Leases::default(),
+            ports: Ports::default(),
+            skew: Skew::default(),
             shutdown,
             newest: AtomicU64::new(newest),
             broken: AtomicBool::new(false),
@@ -95,6 +116,7 @@ impl Agent {
             overrides,
             publish: Mutex::new(publish),
             lanes: watch::Sender::default(),
+            membership,
             tasks: TaskTracker::new(),
             process: Arc::new(Cell::of(metrics::sample_process().unwrap_or_default())),
             reload: Cell::of(Reload { good: true, good_at: now }),
@@ -143,6 +165,12 @@ impl Agent {
             return match (probe.scope(), lanes.as_slice()) {
                 (Scope::AllTargets, [lane]) => Ok((lane.clone(), None)),
                 (Scope::EachTarget | Scope::EachPair, [lane]) => Ok((lane.clone(), lane.target.clone())),
+                // Which rail does not matter to who asks so: the one that waits longest.
+                (Scope::EachPair, [_, ..]) => {
+                    let longest = lanes.iter().min_by(|a, b| a.completed_at().total_cmp(&b.completed_at()));
+                    let lane = longest.unwrap_or(&lanes[0]);
+                    Ok((lane.clone(), lane.target.clone()))
+                }
                 _ => Err(Lookup::TargetMissing { test: test.to_string(), known: known() }),
             };
         };
@@ -154,6 +182,87 @@ impl Agent {
             Some((lane, target)) => Ok((lane.clone(), Some(target.clone()))),
             None => {
                 Err(Lookup::Target { test: test.to_string(), target: wanted.to_string(), known: known() })
+            }
+        }
+    }
+
+    /// Keeps the list of peers up to date until `shutdown`.
+    pub(crate) async fn follow_members(self: Arc<Self>, shutdown: CancellationToken) {
+        peers::watch::follow(self.config.clone(), self.membership.clone(), shutdown).await;
+    }
+
+    /// Every agent that this one may measure with, itself included.
+    pub(crate) fn members(&self) -> Arc<Membership> {
+        self.core.members.borrow().clone()
+    }
+
+    /// What partners were granted here.
+    pub(crate) fn leases(&self) -> &Leases {
+        &self.core.leases
+    }
+
+    /// What this agent proves its name with.
+    pub(crate) fn peer_tls(&self) -> Result<Arc<crate::peer::identity::Tls>, crate::run::Outcome> {
+        self.core.tls()
+    }
+
+    /// Whether a rail has to be measured.
+    pub(crate) fn rail_due(&self, target: &Target) -> bool {
+        let config = self.config.borrow();
+        let interval = config.timings.get("ib_write_bw").map_or(Duration::ZERO, |timing| timing.interval);
+        let slots = Slots::new(config.peers.slot);
+        plan::due(self.covered_at(target), epoch_seconds(), interval, &slots)
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// Why a lane never runs by itself; none if it does.
+    pub(crate) fn off(&self, lane: &Lane) -> Option<String> {
+        let config = self.config.borrow();
+        let target = lane.target.as_ref().unwrap_or(&Target::Node);
+        match (lane.probe.schedule(), lane.probe.scope()) {
+            (Schedule::OnDemand, _) => Some("it runs only when somebody asks for it".to_string()),
+            (Schedule::Interval, _)
+                if !config.active && lane.probe.cost(&config.settings, target) != Cost::Passive =>
+            {
+                Some("active probes are off: set active = true or start with --active".to_string())
+            }
+            (Schedule::Interval, Scope::EachPair) => self.core.alone(),
+            (Schedule::Interval, Scope::AllTargets | Scope::EachTarget) => None,
+        }
+    }
+
+    /// When a rail was last measured with any partner, in seconds since the epoch; 0 if never.
+    pub(crate) fn covered_at(&self, target: &Target) -> f64 {
+        let lanes = self.lanes.borrow();
+        let pairs =
+            lanes.iter().filter(|lane| lane.is_scheduled_pair() && lane.target.as_ref() == Some(target));
+        let at =
+            pairs.filter_map(|lane| lane.view().standings.get(target)?.completed.as_ref().map(|(at, _)| *at));
+        at.fold(0.0, f64::max)
+    }
+
+    /// A peer that a caller names, for a test that needs one.
+    pub(crate) fn find_peer(&self, lane: &Lane, peer: Option<&str>) -> Result<Option<Member>, Lookup> {
+        let Some(peer) = peer else { return Ok(None) };
+        if lane.probe.scope() != Scope::EachPair {
+            return Err(Lookup::Alone(lane.probe.name().to_string()));
+        }
+        let (members, own) = (self.members(), self.config.borrow().node_name.clone());
+        match members.find(peer).filter(|_| peer != own) {
+            Some(member) => Ok(Some(member.clone())),
+            None => {
+                let others = members.iter().filter(|member| *member.name != *own);
+                let mut known: Vec<&str> = others.map(|member| &*member.name).take(PEERS_TOLD + 1).collect();
+                if known.is_empty() {
+                    known.push("none: set peers.static or peers.file_sd");
+                }
+                if known.len() > PEERS_TOLD {
+                    known[PEERS_TOLD] = "..";
+                }
+                Err(Lookup::Peer { peer: peer.to_string(), known: known.join(", ") })
             }
         }
     }
@@ -277,7 +386,7 @@ impl Agent {
     /// Lists the parts of the node, and starts lanes for targets that are new.
     pub(crate) async fn refresh_parts(&self) {
         let config = self.config.borrow().clone();
-        let stop = Stop { shutdown: self.core.shutdown.clone(), caller: None };
+        let stop = Stop::at_shutdown(self.core.shutdown.clone());
         match self.keeper.refresh(&config, &stop).await {
             Ok(()) => {
                 self.listed.set(epoch_seconds());

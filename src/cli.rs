@@ -81,7 +81,7 @@ pub(crate) enum Command {
 pub(crate) enum Client {
     /// Run a test now and show what it found.
     Probe {
-        /// The probe: pcie, nic, gpu, node, exec.
+        /// The probe: pcie, nic, gpu, node, ib_write_bw, gdr ..
         test: String,
         /// A GPU by PCI address, an RDMA device, a check; without it all of them.
         #[arg(long)]

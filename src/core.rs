@@ -8,7 +8,30 @@ use std::sync::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{config::Config, gate::Gate, hold::Holds, inventory::Parts, journal::Journal, metrics::Totals};
+use crate::{
+    config::Config,
+    gate::Gate,
+    hold::Holds,
+    inventory::Parts,
+    journal::Journal,
+    metrics::Totals,
+    peer::{
+        identity::{Identities, Tls},
+        lease::Leases,
+        ports::Ports,
+        skew::Skew,
+    },
+    peers::{
+        membership::{Member, Membership},
+        pairing,
+        slot::Slots,
+    },
+    run::Outcome,
+    runner::epoch_seconds,
+};
+
+/// Why peer probes are off without certificates.
+const NO_IDENTITY: &str = "peer probes are off: set peers.certificate_file, peers.key_file and peers.ca_file";
 
 /// What every lane shares.
 #[derive(Debug)]
@@ -19,6 +42,13 @@ pub(crate) struct Core {
     pub(crate) holds: Holds,
     pub(crate) journal: Journal,
     pub(crate) totals: Totals,
+    /// Every agent that this one may measure with, itself included.
+    pub(crate) members: watch::Receiver<Arc<Membership>>,
+    pub(crate) identities: Identities,
+    /// What partners were granted here.
+    pub(crate) leases: Leases,
+    pub(crate) ports: Ports,
+    pub(crate) skew: Skew,
     /// Cancelled when the agent stops.
     pub(crate) shutdown: CancellationToken,
     /// The number of the newest run.
@@ -30,6 +60,40 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn next_id(&self) -> u64 {
         self.newest.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// What this agent proves its name with, and knows others by.
+    pub(crate) fn tls(&self) -> Result<Arc<Tls>, Outcome> {
+        let config = self.config.borrow();
+        let Some(files) = &config.peers.identity else {
+            return Err(Outcome::Unsupported(NO_IDENTITY.to_string()));
+        };
+        self.identities.current(files, &config.node_name).map_err(Outcome::Unsupported)
+    }
+
+    /// Why this agent measures with no other; none if it can.
+    pub(crate) fn alone(&self) -> Option<String> {
+        let members = self.members.borrow().clone();
+        let config = self.config.borrow();
+        if config.peers.identity.is_none() {
+            return Some(NO_IDENTITY.to_string());
+        }
+        if members.len() == 0 {
+            return Some("there is no other node: set peers.static or peers.file_sd".to_string());
+        }
+        members.find(&config.node_name).is_none().then(|| {
+            format!(
+                "{:?} is not in the list of peers; node_name must be the name of one entry",
+                config.node_name
+            )
+        })
+    }
+
+    /// Whom to ask now, in this order: this slot's partner, then the next candidates.
+    pub(crate) fn partners_now(&self) -> Vec<Member> {
+        let (config, members) = (self.config.borrow().clone(), self.members.borrow().clone());
+        let slot = Slots::new(config.peers.slot).number(epoch_seconds());
+        pairing::choices(slot, &members, &config.node_name)
     }
 
     /// Ends the agent because a part of it failed: systemd starts it anew, with all that the

@@ -39,6 +39,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) cost: Cost,
     /// Whether the operator allows active probes.
     pub(crate) active: bool,
+    /// Whether devices must be idle.
+    pub(crate) occupancy: bool,
     pub(crate) hold: Option<&'a Hold>,
     pub(crate) now: f64,
     pub(crate) inventory: &'a Inventory,
@@ -117,7 +119,9 @@ impl<C: Clock + Clone> Gate<C> {
             return Err(Skip { reason: SkipReason::Held, detail, retry_after: left });
         }
         let permit = self.lock_resources(&asked)?;
-        occupancy(asked.inventory)?;
+        if asked.occupancy {
+            occupancy(asked.inventory)?;
+        }
         self.spend(&asked.plan.uses)?;
         Ok(permit)
     }
@@ -302,7 +306,8 @@ mod tests {
 
     fn enter(gate: &Gate<FakeRelativeClock>, cost: Cost, plan: &Plan) -> Result<Permit, SkipReason> {
         let inventory = Inventory::default();
-        let asked = Asked { plan, cost, active: true, hold: None, now: 0.0, inventory: &inventory };
+        let asked =
+            Asked { plan, cost, active: true, occupancy: true, hold: None, now: 0.0, inventory: &inventory };
         gate.enter(asked).map_err(|skip| skip.reason)
     }
 
@@ -312,8 +317,15 @@ mod tests {
         let (plan, empty) = (plan(vec![gpu(1)]), Inventory::default());
         let full = Inventory { gpus: vec![Gpu::default()], ..Inventory::default() };
         let hold = Hold { since: 0.0, until: 100.0, reason: "job-4711".into(), by: "uid 0".into() };
-        let base =
-            Asked { plan: &plan, cost: Cost::Light, active: true, hold: None, now: 40.0, inventory: &empty };
+        let base = Asked {
+            plan: &plan,
+            cost: Cost::Light,
+            active: true,
+            occupancy: true,
+            hold: None,
+            now: 40.0,
+            inventory: &empty,
+        };
         let table = [
             (
                 Asked { active: false, hold: Some(&hold), inventory: &full, ..base },
@@ -321,6 +333,7 @@ mod tests {
             ),
             (Asked { hold: Some(&hold), inventory: &full, ..base }, Some(SkipReason::Held)),
             (Asked { inventory: &full, ..base }, Some(SkipReason::Occupied)),
+            (Asked { inventory: &full, occupancy: false, ..base }, None),
             (base, None),
             (Asked { cost: Cost::Passive, active: false, hold: Some(&hold), inventory: &full, ..base }, None),
         ];

@@ -70,6 +70,7 @@ mod tests {
             probe: "node",
             target: None,
             trigger: Trigger::Periodic,
+            peer: None,
             started: 0.0,
             took: Duration::ZERO,
             outcome: Outcome::Completed,

@@ -235,6 +235,7 @@ mod tests {
             probe: "exec",
             target: None,
             trigger: Trigger::Periodic,
+            peer: None,
             started: id as f64 * 60.0,
             took: Duration::from_millis(5),
             outcome: Outcome::Completed,

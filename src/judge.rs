@@ -135,7 +135,11 @@ mod tests {
                 Some(Verdict::Unknown),
             ),
             (
-                Outcome::Failed(Failure::Exit { program: program.clone(), status: "exit 1".into() }),
+                Outcome::Failed(Failure::Exit {
+                    program: program.clone(),
+                    status: "exit 1".into(),
+                    says: String::new(),
+                }),
                 Some(Verdict::Unknown),
             ),
             (

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use probes::{Context, Memory, Output, Plan, Probe, Reading, Scope, Target};
+use probes::{Context, Memory, Output, Plan, Probe, Reading, Schedule, Scope, Stage, Step, Target};
 use rand::RngExt as _;
 use tokio::{
     select,
@@ -28,10 +28,13 @@ use crate::{
     history::History,
     inventory::Parts,
     judge,
+    peer::{half, lease::Served, ports::Port, session::Session, stage},
+    peers::membership::Member,
     run::{Evidence, Outcome, Report, Run, Trigger},
     runner::{self, Stop, Unfinished, epoch_seconds},
 };
 
+mod pair;
 mod timing;
 mod view;
 
@@ -42,21 +45,46 @@ pub(crate) use view::{Standing, View};
 
 /// How far a tick strays from its time, as a part of the interval: nodes must not fall into step.
 const JITTER: f64 = 0.1;
+/// Until the tick of a lane that has none by itself.
+const NEVER: Duration = Duration::from_secs(365 * 86_400);
 /// Before the first runs of a fresh agent, so that its lanes don't start all at once.
 const FIRST_RUNS: Duration = Duration::from_millis(500);
 
 /// A request for a run now.
 #[derive(Debug)]
 struct Ask {
-    /// When the caller stops waiting, if that is before the probe's own deadline.
-    until: Option<Instant>,
+    job: Job,
     reply: oneshot::Sender<Arc<Run>>,
+}
+
+/// What a lane is asked to do.
+#[derive(Debug)]
+enum Job {
+    /// Its own measurement.
+    Own {
+        /// When the caller stops waiting, if that is before the probe's own deadline.
+        until: Option<Instant>,
+        /// With whom; none lets the lane choose.
+        peer: Option<Member>,
+    },
+    /// Its part in a lease that this node has opened.
+    Opened(Arc<Session>),
+    /// Its part in a lease that this node has granted.
+    Served(Served),
+    /// To write down that there is no lease.
+    Refused { peer: String, outcome: Outcome },
 }
 
 impl Ask {
     /// Whether nobody waits for the answer any more.
     fn is_stale(&self) -> bool {
-        self.reply.is_closed() || self.until.is_some_and(|until| until <= Instant::now())
+        match &self.job {
+            Job::Own { until, .. } => {
+                self.reply.is_closed() || until.is_some_and(|until| until <= Instant::now())
+            }
+            Job::Opened(_) => self.reply.is_closed(),
+            Job::Served(_) | Job::Refused { .. } => false,
+        }
     }
 }
 
@@ -123,16 +151,55 @@ impl Lane {
         Lane { probe, target, asks, view, history }
     }
 
+    /// Whether it measures with a partner, by itself and not only when asked.
+    pub(crate) fn is_scheduled_pair(&self) -> bool {
+        self.probe.scope() == Scope::EachPair && self.probe.schedule() == Schedule::Interval
+    }
+
+    /// When a run of it last completed, in seconds since the epoch; 0 if none did.
+    pub(crate) fn completed_at(&self) -> f64 {
+        let view = self.view();
+        let at =
+            view.standings.values().filter_map(|standing| standing.completed.as_ref().map(|(at, _)| *at));
+        at.fold(0.0, f64::max)
+    }
+
     /// What is known now.
     pub(crate) fn view(&self) -> Arc<View> {
         self.view.borrow().clone()
     }
 
-    /// Runs as soon as the lane is free, and waits for the end.
-    pub(crate) async fn run_now(&self, until: Option<Instant>) -> Result<Arc<Run>, Busy> {
+    /// Runs as soon as the lane is free, and waits for the end. A probe of two nodes runs with this
+    /// peer, or with one that the lane chooses.
+    pub(crate) async fn run_now(
+        &self,
+        until: Option<Instant>,
+        peer: Option<Member>,
+    ) -> Result<Arc<Run>, Busy> {
+        self.ask(Job::Own { until, peer })?.await.map_err(|_| Busy)
+    }
+
+    /// Runs in a lease that this node has opened.
+    pub(crate) async fn run_in(&self, session: Arc<Session>) -> Result<Arc<Run>, Busy> {
+        self.ask(Job::Opened(session))?.await.map_err(|_| Busy)
+    }
+
+    /// Runs in a lease that this node has granted.
+    pub(crate) fn serve(&self, served: Served) -> Result<(), Busy> {
+        self.ask(Job::Served(served)).map(drop)
+    }
+
+    /// Writes down why there is no lease.
+    pub(crate) async fn note(&self, peer: String, outcome: Outcome) {
+        if let Ok(noted) = self.ask(Job::Refused { peer, outcome }) {
+            let _ = noted.await;
+        }
+    }
+
+    fn ask(&self, job: Job) -> Result<oneshot::Receiver<Arc<Run>>, Busy> {
         let (reply, run) = oneshot::channel();
-        self.asks.try_send(Ask { until, reply }).map_err(|_| Busy)?;
-        run.await.map_err(|_| Busy)
+        self.asks.try_send(Ask { job, reply }).map_err(|_| Busy)?;
+        Ok(run)
     }
 
     /// The kept runs, oldest first.
@@ -180,29 +247,42 @@ impl Executor {
                     None => return,
                 },
             };
-            let (trigger, until) = match &ask {
-                Some(ask) => (Trigger::OnDemand, ask.until),
-                None => (Trigger::Periodic, None),
-            };
-            let run = self.run(trigger, until).await;
-            if let Some(ask) = ask {
-                // The caller may have hung up; the run counts all the same.
-                let _ = ask.reply.send(run);
-            } else {
-                next = self.next_tick();
+            match ask {
+                Some(Ask { job, reply }) => {
+                    let run = self.run(job).await;
+                    // The caller may have hung up; the run counts all the same.
+                    let _ = reply.send(run);
+                }
+                None => {
+                    self.run_periodic().await;
+                    next = self.next_tick();
+                }
             }
         }
     }
 
+    async fn run_periodic(&mut self) {
+        self.run_as(Trigger::Periodic, Job::Own { until: None, peer: None }).await;
+    }
+
+    async fn run(&mut self, job: Job) -> Arc<Run> {
+        let trigger = match &job {
+            Job::Own { .. } => Trigger::OnDemand,
+            Job::Opened(_) | Job::Refused { .. } => Trigger::Periodic,
+            Job::Served(_) => Trigger::Peer,
+        };
+        self.run_as(trigger, job).await
+    }
+
     /// The one way through.
-    async fn run(&mut self, trigger: Trigger, until: Option<Instant>) -> Arc<Run> {
+    async fn run_as(&mut self, trigger: Trigger, job: Job) -> Arc<Run> {
         let (started, clock) = (epoch_seconds(), Instant::now());
         let config = self.core.config.borrow().clone();
         let parts = self.core.parts.borrow().clone();
         let targets = self.targets(&config, &parts);
         self.view.send_modify(|view| Arc::make_mut(view).running = Some(started));
-        let mut evidence = Vec::new();
-        let result = self.execute(&config, &parts, &targets, until, &mut evidence).await;
+        let mut told = Told::default();
+        let result = self.execute(&config, &parts, &targets, job, &mut told).await;
         let (outcome, reports) = match result {
             Ok(reports) => (Outcome::Completed, reports),
             Err(outcome) => {
@@ -215,11 +295,12 @@ impl Executor {
             probe: self.probe.name(),
             target: self.target.clone(),
             trigger,
+            peer: told.peer,
             started,
             took: clock.elapsed(),
             outcome,
             reports,
-            evidence,
+            evidence: told.evidence,
         });
         self.publish(&run);
         run
@@ -230,15 +311,15 @@ impl Executor {
         config: &Config,
         parts: &Parts,
         targets: &[Target],
-        until: Option<Instant>,
-        evidence: &mut Vec<Evidence>,
+        job: Job,
+        told: &mut Told,
     ) -> Result<Vec<Report>, Outcome> {
         if targets.is_empty() {
             return Err(Outcome::Unsupported("this node has no part that the probe measures".to_string()));
         }
         let timeout = timing(config, self.probe.name(), targets.first())
             .map_or(Duration::ZERO, |timing| timing.timeout);
-        let ctx = Context {
+        let mut ctx = Context {
             targets,
             inventory: &parts.present,
             settings: &config.settings,
@@ -246,23 +327,57 @@ impl Executor {
             port: 0,
             partner: None,
         };
-        let plan = self.probe.plan(&ctx).map_err(|why| Outcome::Unsupported(why.0))?;
-        let now = epoch_seconds();
-        let hold = self.core.holds.current(now);
-        let cost = self.probe.cost(&config.settings, &targets[0]);
-        let asked = Asked {
-            plan: &plan,
-            cost,
-            active: config.active,
-            hold: hold.as_ref(),
-            now,
-            inventory: &parts.present,
-        };
-        let permit = self.core.gate.enter(asked).map_err(Outcome::Skipped)?;
-        let stop = Stop { shutdown: self.core.shutdown.clone(), caller: until };
-        let measured = measure(self.probe, &ctx, &plan, &mut self.memory, &stop, evidence).await;
-        drop(permit);
-        measured
+        let mut stop = Stop::at_shutdown(self.core.shutdown.clone());
+        match (job, self.probe.scope()) {
+            (Job::Own { until, peer }, Scope::EachPair) => {
+                stop.caller = until;
+                let session = pair::choose(&self.core, self.probe, &targets[0], peer, until, told).await?;
+                let measured = pair::opened(self.probe, ctx, &session, &mut self.memory, &stop, told).await;
+                session.close().await;
+                measured
+            }
+            (Job::Opened(session), _) => {
+                pair::opened(self.probe, ctx, &session, &mut self.memory, &stop, told).await
+            }
+            (Job::Served(served), _) => {
+                pair::served(self.probe, ctx, served, &mut self.memory, &stop, told).await
+            }
+            (Job::Refused { peer, outcome }, _) => {
+                told.peer = Some(peer);
+                Err(outcome)
+            }
+            (Job::Own { until, .. }, Scope::AllTargets | Scope::EachTarget) => {
+                stop.caller = until;
+                let port = self.port(&config)?;
+                ctx.port = port.as_ref().map_or(0, Port::number);
+                let plan = self.probe.plan(&ctx).map_err(|why| Outcome::Unsupported(why.0))?;
+                let now = epoch_seconds();
+                let hold = self.core.holds.current(now);
+                let asked = Asked {
+                    plan: &plan,
+                    cost: self.probe.cost(&config.settings, &targets[0]),
+                    active: config.active,
+                    occupancy: config.occupancy,
+                    hold: hold.as_ref(),
+                    now,
+                    inventory: &parts.present,
+                };
+                let permit = self.core.gate.enter(asked).map_err(Outcome::Skipped)?;
+                self.core.totals.spend(&plan.uses);
+                let measured =
+                    measure(self.probe, &ctx, &plan, &mut self.memory, &stop, &mut told.evidence).await;
+                drop(permit);
+                measured
+            }
+        }
+    }
+
+    /// A port for the servers of a probe that has some on this node alone.
+    fn port(&self, config: &Config) -> Result<Option<Port>, Outcome> {
+        if self.probe.scope() == Scope::AllTargets {
+            return Ok(None);
+        }
+        self.core.ports.take(&config.peers.ports).map(Some).ok_or_else(|| half::no_port(&config.peers.ports))
     }
 
     /// Tells everybody: totals, journal, history and the view.
@@ -351,6 +466,7 @@ impl Executor {
     }
 
     /// A passive lane runs at once; an active one keeps its phase, which a restart must not reset.
+    /// When a probe of two nodes runs is decided by who its partner is.
     fn first_tick(&self) -> Instant {
         match self.target {
             None => Instant::now() + FIRST_RUNS.mul_f64(rand::rng().random_range(0.0..1.0)),
@@ -359,6 +475,9 @@ impl Executor {
     }
 
     fn next_tick(&self) -> Instant {
+        if self.probe.scope() == Scope::EachPair || self.probe.schedule() == Schedule::OnDemand {
+            return Instant::now() + NEVER;
+        }
         let config = self.core.config.borrow();
         let Some(timing) = timing(&config, self.probe.name(), self.target.as_ref()) else {
             return Instant::now() + Duration::from_secs(60);
@@ -375,7 +494,14 @@ impl Executor {
     }
 }
 
-/// Runs a plan that may run: runner, parser and judge.
+/// What a run has to tell however it ends.
+#[derive(Debug, Default)]
+struct Told {
+    peer: Option<String>,
+    evidence: Vec<Evidence>,
+}
+
+/// Runs a plan that may run and needs no partner: runner, parser and judge.
 pub(crate) async fn measure(
     probe: &'static dyn Probe,
     ctx: &Context<'_>,
@@ -385,24 +511,65 @@ pub(crate) async fn measure(
     evidence: &mut Vec<Evidence>,
 ) -> Result<Vec<Report>, Outcome> {
     let mut outputs = Vec::new();
-    for step in plan.stages.iter().flat_map(probes::Stage::steps) {
-        let (result, what_ran) = runner::run(step, stop).await;
-        evidence.push(what_ran);
+    for stage in &plan.stages {
+        let result = match stage {
+            Stage::Alone(step) => {
+                let (result, ran) = runner::run(step, stop).await;
+                evidence.push(ran);
+                result
+            }
+            Stage::Both { server, client } => both(server, client, ctx.port, stop, evidence).await,
+            Stage::Serve(_) | Stage::Call(_) => {
+                return Err(Outcome::Unsupported("this run needs a partner".to_string()));
+            }
+        };
         match result {
             Ok(output) => outputs.push(output),
             // A worker prints its whole answer before it waits for a read that hangs.
             Err(Unfinished { failure, output })
                 if failure.is_stuck() && probe.scope() == Scope::AllTargets =>
             {
-                let answer = parse(probe, ctx, &[output], memory);
-                return answer
-                    .map(|readings| judge::completed(ctx.targets, readings))
-                    .map_err(|_| Outcome::Failed(failure));
+                return judged(probe, ctx, &[output], memory).map_err(|_| Outcome::Failed(failure));
             }
-            Err(unfinished) => return Err(Outcome::Failed(unfinished.failure)),
+            Err(unfinished) => return Err(Outcome::Failed(stage::explain(probe, unfinished))),
         }
     }
-    let readings = parse(probe, ctx, &outputs, memory).map_err(Outcome::Unreadable)?;
+    judged(probe, ctx, &outputs, memory)
+}
+
+/// A server of ours and a client of ours. What the client says counts; a client that failed since
+/// its server did says less than the server.
+async fn both(
+    server: &Step,
+    client: &Step,
+    port: u16,
+    stop: &Stop,
+    evidence: &mut Vec<Evidence>,
+) -> Result<Output, Unfinished> {
+    let mut server = runner::serve(server.clone(), port, stop);
+    if !server.listens().await {
+        let (result, ran) = server.finish(Duration::ZERO).await;
+        evidence.push(ran);
+        return result;
+    }
+    let (called, ran) = runner::run(client, stop).await;
+    let (served, server_ran) = server.finish(stage::AFTER_CLIENT).await;
+    evidence.extend([server_ran, ran]);
+    match (called, served) {
+        (Ok(output), Ok(_)) => Ok(output),
+        (Ok(_), Err(unfinished)) => Err(unfinished),
+        (Err(unfinished), _) => Err(unfinished),
+    }
+}
+
+/// What the outputs of a finished plan say.
+fn judged(
+    probe: &'static dyn Probe,
+    ctx: &Context<'_>,
+    outputs: &[Output],
+    memory: &mut Memory,
+) -> Result<Vec<Report>, Outcome> {
+    let readings = parse(probe, ctx, outputs, memory).map_err(Outcome::Unreadable)?;
     Ok(judge::completed(ctx.targets, readings))
 }
 

@@ -21,6 +21,8 @@ mod judge;
 mod lane;
 mod logs;
 mod metrics;
+mod peer;
+mod peers;
 mod read;
 mod run;
 mod runner;

@@ -5,23 +5,16 @@
 //! itself uses is sampled beside it.
 
 use std::{
-    collections::HashSet,
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
     time::Duration,
 };
 
-use probes::{Measurement, MetricKind, MetricSpec, PROBES, Scope, Verdict};
+use probes::{PROBES, Resource, Scope, Use, Verdict};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, prometheus_text, text},
-    metrics::{
-        MetricType,
-        counter::{ConstCounter, Counter},
-        family::Family,
-        gauge::ConstGauge,
-        histogram::Histogram,
-    },
+    metrics::{MetricType, counter::Counter, family::Family, gauge::ConstGauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
 
@@ -32,9 +25,12 @@ use crate::{
     runner::epoch_seconds,
 };
 
+mod pairs;
 mod process;
+mod values;
 
 pub(crate) use process::{Process, sample as sample_process};
+use values::Values;
 
 /// What every name of ours begins with.
 pub(crate) const PREFIX: &str = "fabricpulse";
@@ -81,6 +77,18 @@ pub(crate) fn registry(agent: &Arc<Agent>) -> Registry {
         Unit::Seconds,
         totals.durations.clone(),
     );
+    ours.register_with_unit(
+        "probe_gpu",
+        "Seconds of GPU time that active probes were given",
+        Unit::Seconds,
+        totals.gpu_seconds.clone(),
+    );
+    ours.register_with_unit(
+        "probe_network",
+        "Bytes on the wire, in one direction, that active probes were given",
+        Unit::Bytes,
+        totals.network_bytes.clone(),
+    );
     ours.register_collector(Box::new(Lanes(agent.clone())));
     registry
 }
@@ -106,6 +114,8 @@ pub(crate) struct Totals {
     runs: Family<[(&'static str, &'static str); 2], Counter>,
     skips: Family<[(&'static str, &'static str); 2], Counter>,
     durations: Family<[(&'static str, &'static str); 1], Histogram>,
+    gpu_seconds: Family<[(&'static str, String); 1], Counter<f64, AtomicU64>>,
+    network_bytes: Family<[(&'static str, String); 1], Counter>,
 }
 
 impl Totals {
@@ -115,6 +125,8 @@ impl Totals {
             runs: Family::default(),
             skips: Family::default(),
             durations: Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS)),
+            gpu_seconds: Family::default(),
+            network_bytes: Family::default(),
         };
         for probe in PROBES {
             for outcome in Outcome::WORDS {
@@ -133,6 +145,23 @@ impl Totals {
     /// Counts a request that was refused before there was a run.
     pub(crate) fn refuse(&self, probe: &'static str, reason: SkipReason) {
         self.skips.get_or_create(&[("probe", probe), ("reason", reason.word())]).inc();
+    }
+
+    /// Counts what runs that may start will take.
+    pub(crate) fn spend(&self, uses: &[Use]) {
+        for used in uses {
+            match &used.resource {
+                Resource::Gpu(pci) => {
+                    let seconds = f64::from(used.amount) / 1000.0;
+                    self.gpu_seconds.get_or_create(&[("gpu", pci.clone())]).inc_by(seconds);
+                }
+                Resource::Nic(device) => {
+                    let bytes = u64::from(used.amount) << 20;
+                    self.network_bytes.get_or_create(&[("device", device.clone())]).inc_by(bytes);
+                }
+                Resource::Node => {}
+            }
+        }
     }
 
     pub(crate) fn count(&self, run: &Run) {
@@ -154,8 +183,11 @@ impl Collector for Lanes {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let agent = &self.0;
         let lanes = agent.lanes();
+        // What runs only when somebody asks would come and go with the asking, and what is switched
+        // off is not unknown.
         let views: Vec<(&Lane, Arc<View>, f64)> = lanes
             .iter()
+            .filter(|lane| agent.off(lane).is_none())
             .map(|lane| (&**lane, lane.view(), agent.timing(lane).interval.as_secs_f64()))
             .collect();
         info(&mut encoder, "build", "The version of the agent.", &[("version", env!("CARGO_PKG_VERSION"))])?;
@@ -199,77 +231,28 @@ impl Collector for Lanes {
             |s| s.completed.as_ref().map(|(at, _)| *at),
         )?;
 
+        pairs::encode(&mut encoder, agent, &views)?;
+        let mut fresh = Values::default();
         let now = epoch_seconds();
-        for probe in PROBES {
-            let mut fresh: Vec<&Report> = Vec::new();
-            let mut runs: HashSet<u64> = HashSet::new();
-            for (_, view, interval) in views.iter().filter(|(lane, ..)| lane.probe.name() == probe.name()) {
-                for (target, standing) in &view.standings {
-                    if let Some((ended, run)) = &standing.completed
-                        && now - ended < SHOWN_INTERVALS * interval
-                        && let Some(report) = run.report(target)
-                    {
-                        runs.insert(run.id);
-                        fresh.push(report);
+        for (lane, view, interval) in &views {
+            let shown = |ended: f64| now - ended < SHOWN_INTERVALS * interval;
+            for (target, standing) in &view.standings {
+                let single = standing.completed.iter().map(|(ended, run)| (*ended, run));
+                let runs: Vec<&Arc<Run>> = match lane.probe.scope() {
+                    Scope::AllTargets | Scope::EachTarget => {
+                        single.filter(|(ended, _)| shown(*ended)).map(|(_, run)| run).collect()
                     }
+                    Scope::EachPair => {
+                        standing.partners.recent().filter(|(at, _)| shown(*at)).map(|(_, run)| run).collect()
+                    }
+                };
+                for run in runs {
+                    fresh.add(run.id, run.report(target));
                 }
             }
-            values(&mut encoder, probe.metrics(), &fresh, runs.len() > 1)?;
         }
-        Ok(())
+        fresh.encode(&mut encoder)
     }
-}
-
-/// The values of some reports, family by family.
-///
-/// A bridge above several targets is told with one of them. After a run that left out a target, two
-/// runs can both tell it: `mixed` then keeps the first.
-fn values(
-    encoder: &mut DescriptorEncoder<'_>,
-    specs: &[&'static MetricSpec],
-    reports: &[&Report],
-    mixed: bool,
-) -> fmt::Result {
-    for spec in specs {
-        let mut seen: HashSet<&[String]> = HashSet::new();
-        let mut of_family = reports
-            .iter()
-            .flat_map(|report| &report.measurements)
-            .filter(|m| m.metric.name == spec.name && (!mixed || seen.insert(&m.labels)))
-            .peekable();
-        if of_family.peek().is_none() {
-            continue;
-        }
-        family(encoder, spec, of_family)?;
-    }
-    Ok(())
-}
-
-fn family<'a>(
-    encoder: &mut DescriptorEncoder<'_>,
-    spec: &MetricSpec,
-    measurements: impl Iterator<Item = &'a Measurement>,
-) -> fmt::Result {
-    let unit = (!spec.unit.is_empty()).then(|| Unit::Other(spec.unit.to_string()));
-    let name = spec.name.strip_suffix(spec.unit).map_or(spec.name, |name| name.trim_end_matches('_'));
-    let kind = match spec.kind {
-        MetricKind::Gauge => MetricType::Gauge,
-        MetricKind::Counter => MetricType::Counter,
-        MetricKind::Info => MetricType::Info,
-    };
-    let mut family = encoder.encode_descriptor(name, spec.help, unit.as_ref(), kind)?;
-    for measurement in measurements {
-        let labels: Vec<(&str, &str)> =
-            spec.labels.iter().copied().zip(measurement.labels.iter().map(String::as_str)).collect();
-        match spec.kind {
-            MetricKind::Gauge => gauge(&mut family, &labels, measurement.value)?,
-            MetricKind::Counter => {
-                ConstCounter::new(measurement.value).encode(family.encode_family(&labels)?)?;
-            }
-            MetricKind::Info => family.encode_info(&labels)?,
-        }
-    }
-    Ok(())
 }
 
 fn gauge(family: &mut MetricEncoder<'_>, labels: &[(&str, &str)], value: f64) -> fmt::Result {
@@ -375,9 +358,11 @@ impl Collector for Answer {
                 )?;
             }
         }
-        let reports: Vec<&Report> = self.reports.iter().collect();
-        let specs = probes::find(self.probe).map_or(&[][..], |probe| probe.metrics());
-        values(&mut encoder, specs, &reports, false)
+        let mut values = Values::default();
+        for report in &self.reports {
+            values.add(0, Some(report));
+        }
+        values.encode(&mut encoder)
     }
 }
 

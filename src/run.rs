@@ -15,6 +15,8 @@ pub(crate) struct Run {
     /// What an active lane measures; none for a passive one, whose reports name all of its targets.
     pub(crate) target: Option<Target>,
     pub(crate) trigger: Trigger,
+    /// The other node of a run that two make together, once it is known.
+    pub(crate) peer: Option<String>,
     /// Seconds since the epoch.
     pub(crate) started: f64,
     pub(crate) took: Duration,
@@ -55,6 +57,8 @@ pub(crate) struct Evidence {
 pub(crate) enum Trigger {
     Periodic,
     OnDemand,
+    /// A partner opened a lease.
+    Peer,
 }
 
 /// What became of a run.
@@ -99,6 +103,14 @@ pub(crate) enum SkipReason {
     Budget,
     /// A job is on the device, or nobody can tell.
     Occupied,
+    /// No partner: there is none, or peers are not set up.
+    NoPartner,
+    /// The partner said no.
+    Refused,
+    /// The partner does not answer.
+    Away,
+    /// The partner is not who it should be.
+    Untrusted,
 }
 
 /// Why a program did not end well.
@@ -107,14 +119,21 @@ pub(crate) enum SkipReason {
 pub(crate) enum Failure {
     /// It could not be started.
     Spawn { program: String, error: String },
-    /// It ended with an error of its own.
-    Exit { program: String, status: String },
+    /// It ended with an error of its own, and said why, or not.
+    Exit {
+        program: String,
+        status: String,
+        #[serde(default)]
+        says: String,
+    },
     /// It was ended at its deadline.
     TimedOut { program: String, after: Duration },
     /// We ended it: the agent stops, or the caller's time was up.
     Cancelled { by: CancelledBy },
     /// It survived SIGKILL: stuck in the kernel, itself a finding.
     Stuck { program: String, pid: i32 },
+    /// The partner's half of the run did not end well.
+    Partner { peer: String, says: String },
 }
 
 /// Who ended a run before its time.
@@ -125,6 +144,16 @@ pub(crate) enum CancelledBy {
     Shutdown,
     /// The caller's deadline was shorter than the probe's.
     Caller,
+    /// The partner's half was over.
+    Partner,
+}
+
+impl Evidence {
+    /// Of something that could not even be started.
+    pub(crate) fn not_started(argv: Vec<String>, failure: &Failure) -> Evidence {
+        let exit = format!("not started: {failure}");
+        Evidence { argv, exit, took: Duration::ZERO, stdout: String::new(), stderr: String::new() }
+    }
 }
 
 impl Run {
@@ -172,6 +201,7 @@ impl Trigger {
         match self {
             Trigger::Periodic => "periodic",
             Trigger::OnDemand => "on demand",
+            Trigger::Peer => "by a partner",
         }
     }
 }
@@ -211,7 +241,8 @@ impl Failure {
             Failure::Spawn { .. }
             | Failure::Exit { .. }
             | Failure::TimedOut { .. }
-            | Failure::Cancelled { .. } => false,
+            | Failure::Cancelled { .. }
+            | Failure::Partner { .. } => false,
         }
     }
 }
@@ -229,13 +260,17 @@ impl fmt::Display for Outcome {
 }
 
 impl SkipReason {
-    pub(crate) const ALL: [SkipReason; 6] = [
+    pub(crate) const ALL: [SkipReason; 10] = [
         SkipReason::Inactive,
         SkipReason::Held,
         SkipReason::Busy,
         SkipReason::Locked,
         SkipReason::Budget,
         SkipReason::Occupied,
+        SkipReason::NoPartner,
+        SkipReason::Refused,
+        SkipReason::Away,
+        SkipReason::Untrusted,
     ];
 
     pub(crate) fn word(self) -> &'static str {
@@ -246,6 +281,10 @@ impl SkipReason {
             SkipReason::Locked => "locked",
             SkipReason::Budget => "budget",
             SkipReason::Occupied => "occupied",
+            SkipReason::NoPartner => "no_partner",
+            SkipReason::Refused => "refused",
+            SkipReason::Away => "away",
+            SkipReason::Untrusted => "untrusted",
         }
     }
 }
@@ -254,7 +293,10 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Spawn { program, error } => write!(f, "{program} could not be started: {error}"),
-            Failure::Exit { program, status } => write!(f, "{program} ended with {status}"),
+            Failure::Exit { program, status, says } if says.is_empty() => {
+                write!(f, "{program} ended with {status}")
+            }
+            Failure::Exit { program, status, says } => write!(f, "{program} ended with {status}: {says}"),
             Failure::TimedOut { program, after } => {
                 write!(f, "{program} was ended at its deadline of {} s", after.as_secs_f64())
             }
@@ -264,6 +306,10 @@ impl fmt::Display for Failure {
             Failure::Cancelled { by: CancelledBy::Caller } => {
                 f.write_str("cancelled at the caller's deadline")
             }
+            Failure::Cancelled { by: CancelledBy::Partner } => {
+                f.write_str("cancelled, since the partner's half was over")
+            }
+            Failure::Partner { peer, says } => write!(f, "{peer}: {says}"),
             Failure::Stuck { program, pid } => {
                 write!(f, "{program} survived SIGKILL: it is stuck in the kernel; see /proc/{pid}/stack")
             }

@@ -15,12 +15,17 @@ use std::{
 };
 
 use probes::{Output, Program, Step};
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use procfs::net::TcpState;
+use rustix::{
+    process::{Pid, Signal, kill_process_group, test_kill_process_group},
+    thread::{CpuSet, sched_setaffinity},
+};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
     process::{Child, Command},
     select,
-    task::JoinHandle,
+    sync::oneshot,
+    task::{JoinError, JoinHandle},
     time::{Instant, sleep, sleep_until, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
@@ -52,6 +57,75 @@ pub(crate) struct Stop {
     pub(crate) shutdown: CancellationToken,
     /// When the caller stops waiting.
     pub(crate) caller: Option<Instant>,
+    /// Cancelled when the partner's half is over, so that ours has nothing to wait for.
+    pub(crate) partner: Option<CancellationToken>,
+}
+
+impl Stop {
+    /// Nothing but the agent's own end.
+    pub(crate) fn at_shutdown(shutdown: CancellationToken) -> Stop {
+        Stop { shutdown, caller: None, partner: None }
+    }
+}
+
+/// How often it is looked whether a server listens. perftest opens its device first, in some 10 ms.
+const LISTEN_POLL: Duration = Duration::from_millis(10);
+/// How long a server may take until it listens: perftest does so before it touches GPU memory.
+const LISTEN_WITHIN: Duration = Duration::from_secs(5);
+
+/// How a step ended, and what was executed.
+pub(crate) type Ran = (Result<Output, Unfinished>, Evidence);
+
+/// A server that runs on its own until its client has come and gone.
+#[derive(Debug)]
+pub(crate) struct Server {
+    ready: oneshot::Receiver<()>,
+    done: JoinHandle<Ran>,
+    ran: Option<Ran>,
+    over: CancellationToken,
+}
+
+/// Starts a server, and lets it run.
+pub(crate) fn serve(step: Step, port: u16, stop: &Stop) -> Server {
+    let (listening, ready) = oneshot::channel();
+    let over = stop.partner.as_ref().map_or_else(CancellationToken::new, CancellationToken::child_token);
+    let stop = Stop { partner: Some(over.clone()), ..stop.clone() };
+    let done = tokio::spawn(async move { run_until(&step, &stop, Some((port, listening))).await });
+    Server { ready, done, ran: None, over }
+}
+
+impl Server {
+    /// Waits until it listens. False if it ended or took too long instead.
+    pub(crate) async fn listens(&mut self) -> bool {
+        matches!(timeout(LISTEN_WITHIN, &mut self.ready).await, Ok(Ok(())))
+    }
+
+    /// Waits for its end, which its client brings about.
+    pub(crate) async fn wait(&mut self) {
+        if self.ran.is_none() {
+            self.ran = Some(ran((&mut self.done).await));
+        }
+    }
+
+    /// The same; after `patience` it is ended.
+    pub(crate) async fn finish(mut self, patience: Duration) -> Ran {
+        if timeout(patience, self.wait()).await.is_err() {
+            self.over.cancel();
+        }
+        match self.ran {
+            Some(ran) => ran,
+            None => ran(self.done.await),
+        }
+    }
+}
+
+/// What a server's task came to; one that panicked ran nothing that can be read.
+fn ran(done: Result<Ran, JoinError>) -> Ran {
+    done.unwrap_or_else(|error| {
+        let failure = Failure::Spawn { program: "a server".into(), error: error.to_string() };
+        let evidence = Evidence::not_started(Vec::new(), &failure);
+        (Err(Unfinished { failure, output: Output::default() }), evidence)
+    })
 }
 
 /// Stuck children of one program at a time. A few, since each has still read everything but what
@@ -76,15 +150,17 @@ pub(crate) struct Unfinished {
 }
 
 /// Runs the step to its end. The future must be awaited: dropping it kills only the leader.
-pub(crate) async fn run(step: &Step, stop: &Stop) -> (Result<Output, Unfinished>, Evidence) {
+pub(crate) async fn run(step: &Step, stop: &Stop) -> Ran {
+    run_until(step, stop, None).await
+}
+
+/// The same, telling when the child listens at a port.
+async fn run_until(step: &Step, stop: &Stop, listening: Option<(u16, oneshot::Sender<()>)>) -> Ran {
     let started = Instant::now();
     let argv = argv(&step.program);
     let program = argv.first().cloned().unwrap_or_default();
     let not_started = |failure: Failure| {
-        let exit = format!("not started: {failure}");
-        let argv = argv.clone();
-        let evidence =
-            Evidence { argv, exit, took: started.elapsed(), stdout: String::new(), stderr: String::new() };
+        let evidence = Evidence::not_started(argv.clone(), &failure);
         (Err(Unfinished { failure, output: Output::default() }), evidence)
     };
     if let Some(pid) = too_many_stuck(&argv) {
@@ -95,11 +171,24 @@ pub(crate) async fn run(step: &Step, stop: &Stop) -> (Result<Output, Unfinished>
         Err(error) => return not_started(Failure::Spawn { program, error: error.to_string() }),
     };
     let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    pin(group, &step.cpus);
     feed(&mut child, step.stdin.clone());
     let stdout = Stream::read(child.stdout.take());
     let stderr = Stream::read(child.stderr.take());
 
-    let ended = wait(&mut child, started + step.deadline, stop).await;
+    let ended = {
+        let listens = async {
+            if let (Some((port, ready)), Some(group)) = (listening, group) {
+                until_listening(group, port).await;
+                let _ = ready.send(());
+            }
+            std::future::pending().await
+        };
+        select! {
+            ended = wait(&mut child, started + step.deadline, stop) => ended,
+            never = listens => never,
+        }
+    };
     let status = match &ended {
         Ended::Itself(status) => Some(*status),
         Ended::Deadline | Ended::Cancelled(_) => terminate(&mut child, group).await,
@@ -116,7 +205,7 @@ pub(crate) async fn run(step: &Step, stop: &Stop) -> (Result<Output, Unfinished>
         Ended::Deadline => Some(Failure::TimedOut { program, after: step.deadline }),
         Ended::Cancelled(by) => Some(Failure::Cancelled { by }),
         Ended::Itself(status) if status.success() => None,
-        Ended::Itself(_) => Some(Failure::Exit { program, status: exit.clone() }),
+        Ended::Itself(_) => Some(Failure::Exit { program, status: exit.clone(), says: String::new() }),
     };
     let evidence = Evidence { argv, exit, took: started.elapsed(), stdout: out, stderr: err };
     match failure {
@@ -177,8 +266,44 @@ fn feed(child: &mut Child, text: String) {
     }
 }
 
+/// Keeps the child on these CPUs. It has just been started, so all that it will do is done there.
+fn pin(child: Option<Pid>, cpus: &[u32]) {
+    let mut set = CpuSet::new();
+    for cpu in cpus.iter().filter_map(|cpu| usize::try_from(*cpu).ok()).filter(|cpu| *cpu < CpuSet::MAX_CPU) {
+        set.set(cpu);
+    }
+    if set.count() > 0
+        && let Err(error) = sched_setaffinity(child, &set)
+    {
+        tracing::debug!(%error, ?cpus, "a child could not be kept on its CPUs");
+    }
+}
+
+/// Waits until a process of the group listens at the TCP port.
+async fn until_listening(group: Pid, port: u16) {
+    let listens = |process: &procfs::process::Process| {
+        let (v4, v6) = (process.tcp().unwrap_or_default(), process.tcp6().unwrap_or_default());
+        v4.iter()
+            .chain(&v6)
+            .any(|entry| entry.state == TcpState::Listen && entry.local_address.port() == port)
+    };
+    loop {
+        sleep(LISTEN_POLL).await;
+        // Whoever has the port, it is this child: it was free before, and only one can have it.
+        if procfs::process::Process::new(group.as_raw_nonzero().get()).is_ok_and(|leader| listens(&leader)) {
+            return;
+        }
+    }
+}
+
 async fn wait(child: &mut Child, deadline: Instant, stop: &Stop) -> Ended {
     let caller = stop.caller.unwrap_or(deadline);
+    let partner = async {
+        match &stop.partner {
+            Some(over) => over.cancelled().await,
+            None => std::future::pending().await,
+        }
+    };
     select! {
         status = child.wait() => match status {
             Ok(status) => Ended::Itself(status),
@@ -186,6 +311,7 @@ async fn wait(child: &mut Child, deadline: Instant, stop: &Stop) -> Ended {
             Err(_) => Ended::Deadline,
         },
         () = stop.shutdown.cancelled() => Ended::Cancelled(CancelledBy::Shutdown),
+        () = partner => Ended::Cancelled(CancelledBy::Partner),
         () = sleep_until(caller), if caller < deadline => Ended::Cancelled(CancelledBy::Caller),
         () = sleep_until(deadline) => Ended::Deadline,
     }
@@ -325,7 +451,7 @@ mod tests {
     }
 
     fn free() -> Stop {
-        Stop { shutdown: CancellationToken::new(), caller: None }
+        Stop::at_shutdown(CancellationToken::new())
     }
 
     const LONG: Duration = Duration::from_secs(20);
@@ -361,7 +487,9 @@ mod tests {
     async fn exit_codes_and_signals_are_told_apart() {
         for (script, status) in [("exit 3", "exit 3"), ("kill -9 $$", "signal 9")] {
             let failure = run(&sh(script, LONG), &free()).await.0.unwrap_err();
-            assert_eq!(failure, Failure::Exit { program: "/bin/sh".into(), status: status.into() });
+            let exit =
+                Failure::Exit { program: "/bin/sh".into(), status: status.into(), says: String::new() };
+            assert_eq!(failure, exit);
         }
     }
 

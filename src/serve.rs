@@ -5,13 +5,14 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use sd_notify::NotifyState;
 use tokio::{
+    net::TcpListener,
     select,
     signal::unix::{Signal, SignalKind, signal},
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{agent::Agent, cli::Flags, config, http, logs, metrics, runner};
+use crate::{agent::Agent, cli::Flags, config, http, logs, metrics, peer, runner};
 
 /// The configuration is wrong.
 const BAD_CONFIG: u8 = 2;
@@ -43,8 +44,12 @@ pub(crate) fn main(flags: Flags) -> ExitCode {
         runtime.block_on(async {
             let shutdown = CancellationToken::new();
             let servers = http::bind(&config).await?;
+            let partners = match &config.peers.identity {
+                Some(_) => peer::server::bind(&config.peers.listen).await?,
+                None => Vec::new(),
+            };
             let agent = Agent::new(config, overrides, shutdown.clone());
-            serve(&agent, servers, shutdown).await
+            serve(&agent, servers, partners, shutdown).await
         })
     });
     match served {
@@ -59,10 +64,14 @@ pub(crate) fn main(flags: Flags) -> ExitCode {
 async fn serve(
     agent: &Arc<Agent>,
     servers: http::Servers,
+    partners: Vec<TcpListener>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("signals")?;
     let server = tokio::spawn(servers.serve(agent.clone(), shutdown.clone()));
+    let partners = tokio::spawn(peer::server::serve(agent.clone(), partners, shutdown.clone()));
+    let rounds = tokio::spawn(peer::rounds::run(agent.clone(), shutdown.clone()));
+    let members = tokio::spawn(agent.clone().follow_members(shutdown.clone()));
     let keeper = tokio::spawn(keep(agent.clone(), shutdown.clone()));
     let lister = tokio::spawn(list(agent.clone(), shutdown.clone()));
     tell(&[NotifyState::Ready, NotifyState::Status("serving")]);
@@ -84,6 +93,9 @@ async fn serve(
         agent.drained().await;
         let _ = keeper.await;
         let _ = lister.await;
+        let _ = rounds.await;
+        let _ = members.await;
+        let _ = partners.await;
         let _ = server.await;
     });
     drained.await.context("a run under way could not be ended in time")?;

@@ -38,7 +38,7 @@ pub(crate) struct Built {
     pub(crate) files: Vec<PathBuf>,
 }
 
-fn wrong(key: &'static str, what: impl Into<String>) -> Wrong {
+pub(crate) fn wrong(key: &'static str, what: impl Into<String>) -> Wrong {
     Wrong { key, what: what.into() }
 }
 
@@ -80,11 +80,11 @@ pub(crate) fn server(section: &RawTls, directory: &Path) -> Result<Option<Built>
     Ok(Some(Built { server: Arc::new(server), files }))
 }
 
-fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, Wrong> {
+pub(crate) fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, Wrong> {
     fs::read(path).map_err(|error| wrong(key, format!("{}: {error}", path.display())))
 }
 
-fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Wrong> {
+pub(crate) fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Wrong> {
     let pem = read(key, path)?;
     let chain: Vec<_> = CertificateDer::pem_slice_iter(&pem)
         .collect::<Result<_, _>>()

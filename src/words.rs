@@ -32,11 +32,6 @@ pub(crate) fn known_tests() -> String {
     probes::PROBES.iter().map(|probe| probe.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// What a caller is told who names a peer.
-pub(crate) fn unknown_peer(peer: &str) -> String {
-    format!("there is no peer {peer:?}: no peers are configured")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,7 @@ use std::{process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
 use hyper::StatusCode;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Client as Command, list, offline};
@@ -14,7 +14,6 @@ use crate::{
     config::{self, Config, Overrides},
     http::query::encode,
     runner::epoch_seconds,
-    words,
 };
 
 /// The agent answers from memory.
@@ -55,10 +54,8 @@ async fn run(config: &Config, command: Command) -> anyhow::Result<ExitCode> {
         Command::List { json } => list::main(config, json).await,
         Command::Check { format, max_age } => Ok(check(&client, format, max_age).await),
         Command::Probe { test, target, peer, json } => {
-            if let Some(peer) = peer {
-                anyhow::bail!(words::unknown_peer(&peer));
-            }
-            probe(config, &test, target.as_deref(), json).await
+            let wanted = Wanted { test, target, peer };
+            probe(config, &wanted, json).await
         }
         Command::Hold { length, reason } => {
             let seconds = format!("{}s", length.as_secs());
@@ -83,21 +80,17 @@ async fn check(client: &Client, format: CheckFormat, max_age: Option<Duration>) 
 }
 
 /// Asks the agent for a run; without one, a passive probe is run here.
-async fn probe(config: &Config, test: &str, target: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
+async fn probe(config: &Config, wanted: &Wanted, json: bool) -> anyhow::Result<ExitCode> {
     let client = Client::new(&config.web.socket, RUN);
-    let asked = if json {
-        run_as_json(&client, test, target).await
-    } else {
-        run_as_text(&client, test, target).await
-    };
+    let asked = if json { run_as_json(&client, wanted).await } else { run_as_text(&client, wanted).await };
     match asked {
         Ok((status, text)) => {
             print(text.trim_end());
             Ok(if status.is_success() { ExitCode::SUCCESS } else { ExitCode::from(UNKNOWN) })
         }
-        Err(error) if error.away() => {
+        Err(error) if error.away() && wanted.peer.is_none() => {
             eprintln!("fabricpulse: {error}; running it here");
-            offline::main(config, test, target, json).await
+            offline::main(config, &wanted.test, wanted.target.as_deref(), json).await
         }
         Err(error) => Err(error.into()),
     }
@@ -105,14 +98,17 @@ async fn probe(config: &Config, test: &str, target: Option<&str>, json: bool) ->
 
 type Answer = Result<(StatusCode, String), ClientError>;
 
-async fn run_as_text(client: &Client, test: &str, target: Option<&str>) -> Answer {
-    let target = target.map_or(String::new(), |target| format!("&target={}", encode(target)));
-    client.get(&format!("/probe?test={}&debug=true{target}", encode(test))).await
+async fn run_as_text(client: &Client, wanted: &Wanted) -> Answer {
+    let given = [("target", &wanted.target), ("peer", &wanted.peer)];
+    let given = given.map(|(key, value)| {
+        value.as_ref().map_or(String::new(), |value| format!("&{key}={}", encode(value)))
+    });
+    client.get(&format!("/probe?test={}&debug=true{}", encode(&wanted.test), given.concat())).await
 }
 
 /// Starts the run and asks for it until it has ended.
-async fn run_as_json(client: &Client, test: &str, target: Option<&str>) -> Answer {
-    let (status, text) = client.post("/api/v1/runs", &json!({ "test": test, "target": target })).await?;
+async fn run_as_json(client: &Client, wanted: &Wanted) -> Answer {
+    let (status, text) = client.post("/api/v1/runs", wanted).await?;
     let started: Option<Started> = serde_json::from_str(&text).ok();
     let Some(started) = started.filter(|_| status == StatusCode::ACCEPTED) else { return Ok((status, text)) };
     loop {
@@ -123,6 +119,14 @@ async fn run_as_json(client: &Client, test: &str, target: Option<&str>) -> Answe
         }
         tokio::time::sleep(POLL).await;
     }
+}
+
+/// What is asked for, as the agent reads it.
+#[derive(Debug, Serialize)]
+struct Wanted {
+    test: String,
+    target: Option<String>,
+    peer: Option<String>,
 }
 
 #[derive(Deserialize)]

@@ -18,7 +18,7 @@ struct Row {
 }
 
 pub(super) async fn main(config: &Config, as_json: bool) -> anyhow::Result<ExitCode> {
-    let stop = Stop { shutdown: CancellationToken::new(), caller: None };
+    let stop = Stop::at_shutdown(CancellationToken::new());
     let (inventory, problems) = inventory::list(config, &stop).await?;
     for problem in &problems {
         eprintln!("fabricpulse: {}: {}: {}", problem.part, problem.path, problem.error);

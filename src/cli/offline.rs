@@ -17,7 +17,7 @@ pub(super) async fn main(
 ) -> anyhow::Result<ExitCode> {
     let probe = probes::find(test)
         .ok_or_else(|| anyhow::anyhow!("there is no test {test:?}; known are {}", words::known_tests()))?;
-    let stop = Stop { shutdown: CancellationToken::new(), caller: None };
+    let stop = Stop::at_shutdown(CancellationToken::new());
     let (inventory, _) = inventory::list(config, &stop).await?;
     let mut targets: Vec<Target> = probe.targets(&inventory, &config.settings);
     if let Some(target) = target {

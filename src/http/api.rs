@@ -25,7 +25,6 @@ use crate::{
         status::{Value, find_run},
     },
     run::{Evidence, Outcome, Run},
-    words,
 };
 
 /// Runs in one answer unless the caller says how many.
@@ -86,6 +85,8 @@ pub(crate) struct RunView<'a> {
     id: u64,
     probe: &'static str,
     trigger: crate::run::Trigger,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer: Option<&'a str>,
     started: f64,
     took_seconds: f64,
     outcome: &'static str,
@@ -104,6 +105,8 @@ struct RunLine<'a> {
     id: u64,
     probe: &'static str,
     trigger: crate::run::Trigger,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer: Option<&'a str>,
     started: f64,
     took_seconds: f64,
     outcome: &'static str,
@@ -123,6 +126,7 @@ impl RunLine<'_> {
             id: run.id,
             probe: run.probe,
             trigger: run.trigger,
+            peer: run.peer.as_deref(),
             started: run.started,
             took_seconds: run.took.as_secs_f64(),
             outcome: run.outcome.word(),
@@ -151,6 +155,7 @@ impl RunView<'_> {
             id: run.id,
             probe: run.probe,
             trigger: run.trigger,
+            peer: run.peer.as_deref(),
             started: run.started,
             took_seconds: run.took.as_secs_f64(),
             outcome: run.outcome.word(),
@@ -269,17 +274,18 @@ pub(crate) fn start(site: &Arc<Site>, text: &[u8]) -> Response<Body> {
         Ok(wanted) => wanted,
         Err(refused) => return *refused,
     };
-    if let Some(peer) = wanted.peer {
-        return json_error(StatusCode::BAD_REQUEST, &words::unknown_peer(&peer));
-    }
     let lane = match site.agent.find(&wanted.test, wanted.target.as_deref()) {
         Ok((lane, _)) => lane,
+        Err(unknown) => return json_error(StatusCode::BAD_REQUEST, &unknown.to_string()),
+    };
+    let peer = match site.agent.find_peer(&lane, wanted.peer.as_deref()) {
+        Ok(peer) => peer,
         Err(unknown) => return json_error(StatusCode::BAD_REQUEST, &unknown.to_string()),
     };
     let id = site.asks.begin();
     let site = site.clone();
     tokio::spawn(async move {
-        let ended = match lane.run_now(None).await {
+        let ended = match lane.run_now(None, peer).await {
             Ok(run) => Ask::Ended(run),
             Err(_) => Ask::Refused,
         };

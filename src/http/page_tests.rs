@@ -131,6 +131,7 @@ fn snapshot(trusted: bool) -> Snapshot {
             probe: "pcie",
             target: None,
             trigger: Trigger::Periodic,
+            peer: None,
             started: NOW - 60.0 * (13 - id) as f64,
             took: Duration::from_millis(12),
             outcome: Outcome::Completed,
@@ -159,6 +160,7 @@ fn snapshot(trusted: bool) -> Snapshot {
             verdict: Verdict::Fail,
             hold: None,
             lanes,
+            off: vec![],
         },
         inventory: inventory(),
         runs: (1..=12)

@@ -87,9 +87,6 @@ pub(crate) async fn answer(
     let Some(test) = query.get("test") else {
         return bad(&format!("parameter \"test\" is missing; known are {}", words::known_tests()));
     };
-    if let Some(peer) = query.get("peer") {
-        return bad(&words::unknown_peer(peer));
-    }
     let (lane, target) = match site.agent.find(test, query.get("target").map(String::as_str)) {
         Ok(found) => found,
         Err(unknown @ (Lookup::Test(..) | Lookup::Off(_))) => return bad(&unknown.to_string()),
@@ -98,9 +95,17 @@ pub(crate) async fn answer(
         {
             return not_ready();
         }
-        Err(unknown @ (Lookup::Target { .. } | Lookup::NoTarget(_) | Lookup::TargetMissing { .. })) => {
-            return bad(&unknown.to_string());
-        }
+        Err(
+            unknown @ (Lookup::Target { .. }
+            | Lookup::NoTarget(_)
+            | Lookup::TargetMissing { .. }
+            | Lookup::Alone(_)
+            | Lookup::Peer { .. }),
+        ) => return bad(&unknown.to_string()),
+    };
+    let peer = match site.agent.find_peer(&lane, query.get("peer").map(String::as_str)) {
+        Ok(peer) => peer,
+        Err(unknown) => return bad(&unknown.to_string()),
     };
     let probe = lane.probe.name();
     let cost = {
@@ -134,7 +139,7 @@ pub(crate) async fn answer(
     }
     let began = Instant::now();
     let until = shortened.map(|patience| tokio::time::Instant::from_std(began) + patience);
-    let run = match lane.run_now(until).await {
+    let run = match lane.run_now(until, peer).await {
         Ok(run) => run,
         Err(_) => {
             site.agent.totals().refuse(probe, SkipReason::Busy);
@@ -182,7 +187,11 @@ fn refused(reason: SkipReason, detail: &str, retry_after: Duration) -> Response<
         | SkipReason::Held
         | SkipReason::Busy
         | SkipReason::Locked
-        | SkipReason::Occupied => StatusCode::CONFLICT,
+        | SkipReason::Occupied
+        | SkipReason::NoPartner
+        | SkipReason::Refused
+        | SkipReason::Away
+        | SkipReason::Untrusted => StatusCode::CONFLICT,
     };
     later(status, &format!("{}: {detail}", reason.word()), retry_after)
 }

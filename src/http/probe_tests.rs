@@ -33,6 +33,7 @@ fn run(outcome: Outcome) -> Run {
         probe: "nic",
         target: None,
         trigger: Trigger::OnDemand,
+        peer: None,
         started: 1.0,
         took: Duration::from_millis(20),
         outcome,

@@ -26,8 +26,17 @@ pub(crate) struct Status {
     pub(crate) ready: bool,
     pub(crate) verdict: Verdict,
     pub(crate) hold: Option<HoldStatus>,
-    /// One for each probe and target.
+    /// One for each probe and target that is measured by itself.
     pub(crate) lanes: Vec<LaneStatus>,
+    /// Probes that never run by themselves here, and why.
+    pub(crate) off: Vec<OffStatus>,
+}
+
+/// A probe that does not run by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct OffStatus {
+    pub(crate) probe: &'static str,
+    pub(crate) reason: String,
 }
 
 /// A maintenance hold.
@@ -82,9 +91,15 @@ impl Value {
 
 impl Status {
     pub(crate) fn of(agent: &Agent) -> Status {
-        let mut lanes = Vec::new();
+        let (mut lanes, mut off) = (Vec::new(), Vec::<OffStatus>::new());
         for lane in agent.lanes() {
-            lanes.extend(LaneStatus::of(agent, &lane));
+            match agent.off(&lane) {
+                None => lanes.extend(LaneStatus::of(agent, &lane)),
+                Some(reason) => {
+                    off.push(OffStatus { probe: lane.probe.name(), reason });
+                    off.dedup();
+                }
+            }
         }
         Status {
             node: agent.config.borrow().node_name.clone(),
@@ -99,6 +114,7 @@ impl Status {
                 by: hold.by,
             }),
             lanes,
+            off,
         }
     }
 }

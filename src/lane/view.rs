@@ -34,6 +34,45 @@ pub(crate) struct Standing {
     pub(crate) judged: Option<Arc<Run>>,
     /// The newest run that measured it, and when that ended.
     pub(crate) completed: Option<(f64, Arc<Run>)>,
+    /// The nodes that it was measured with.
+    pub(crate) partners: Partners,
+}
+
+/// The nodes that a target was measured with.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Partners(Vec<Met>);
+
+/// The newest run with one node.
+#[derive(Clone, Debug)]
+struct Met {
+    peer: String,
+    at: f64,
+    /// Kept for the newest few only.
+    run: Option<Arc<Run>>,
+}
+
+/// Partners whose values are shown: their number is bounded whatever the size of the fleet.
+const SHOWN: usize = 3;
+/// For how long a partner counts, in seconds.
+const DAY: f64 = 86_400.0;
+
+impl Partners {
+    fn meet(&mut self, peer: &str, at: f64, run: &Arc<Run>) {
+        self.0.retain(|met| met.peer != peer && at - met.at < DAY);
+        let place = self.0.iter().position(|met| met.at <= at).unwrap_or(self.0.len());
+        self.0.insert(place, Met { peer: peer.to_string(), at, run: Some(run.clone()) });
+        self.0.iter_mut().skip(SHOWN).for_each(|met| met.run = None);
+    }
+
+    /// The newest runs with different partners, and when they ended.
+    pub(crate) fn recent(&self) -> impl Iterator<Item = (f64, &Arc<Run>)> {
+        self.0.iter().filter_map(|met| Some((met.at, met.run.as_ref()?)))
+    }
+
+    /// The names of the partners of the last 24 hours.
+    pub(crate) fn within_a_day(&self, now: f64) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |met| now - met.at < DAY).map(|met| met.peer.as_str())
+    }
 }
 
 impl Standing {
@@ -45,6 +84,7 @@ impl Standing {
             last_run: 0.0,
             judged: None,
             completed: None,
+            partners: Partners::default(),
         }
     }
 
@@ -60,6 +100,7 @@ impl Standing {
             since: now,
             judged: None,
             completed: None,
+            partners: Partners::default(),
             last_run: self.last_run,
         };
     }
@@ -77,5 +118,8 @@ pub(super) fn stand(view: &mut View, report: &Report, run: &Arc<Run>, ended: f64
     standing.judged = Some(run.clone());
     if run.outcome == Outcome::Completed && !(report.measurements.is_empty() && report.findings.is_empty()) {
         standing.completed = Some((ended, run.clone()));
+        if let Some(peer) = &run.peer {
+            standing.partners.meet(peer, ended, run);
+        }
     }
 }

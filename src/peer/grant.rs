@@ -1,0 +1,132 @@
+//! Whether a partner gets a lease. Everything that it names is looked up in what this node knows.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use probes::{Partner, Probe, Scope, Target, partner::Side};
+
+use super::{
+    half,
+    lease::Lease,
+    message::{LeaseGranted, LeaseRequest, Refusal, plain},
+    session::GPU_PROBE,
+};
+use crate::{
+    agent::Agent,
+    lane::Lane,
+    run::{Outcome, SkipReason},
+    runner::epoch_seconds,
+};
+
+/// When what an operator has to change is worth asking for again.
+pub(crate) const LATER: Duration = Duration::from_secs(900);
+/// A device that another run has just now is free again in seconds, and where two nodes ask each
+/// other at the same moment, at once.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Grants a lease, or says why not.
+pub(crate) fn grant(
+    agent: &Arc<Agent>,
+    request: &LeaseRequest,
+) -> Result<(Arc<Lease>, LeaseGranted), Refusal> {
+    let config = agent.config.borrow().clone();
+    if request.partner != config.node_name {
+        let detail = format!(
+            "this is {}, not {:?}: two nodes have one address",
+            config.node_name,
+            plain(&request.partner)
+        );
+        return Err(Refusal::new("wrong_node", detail, LATER));
+    }
+    let members = agent.members();
+    let Some(member) = members.find(&request.opener) else {
+        let detail = format!("{} is not in the list of peers here", request.opener);
+        return Err(Refusal::new("unknown_peer", detail, LATER));
+    };
+    let ours = probes::rdma::parameters(&config.settings.rdma);
+    if let Some(difference) = probes::rdma::difference(&ours, &request.parameters) {
+        return Err(Refusal::new(
+            "parameters_differ",
+            format!("[rdma] differs: {}", plain(&difference)),
+            LATER,
+        ));
+    }
+    if !config.peers.ports.contains(&request.end.port) {
+        let detail = format!("port {} is not one of peers.first_port and peers.ports here", request.end.port);
+        return Err(Refusal::new("parameters_differ", detail, LATER));
+    }
+    let parts = agent.parts();
+    let rails = probes::rdma::rails(&parts.present, &config.settings);
+    let Some(device) = rails.get(request.rail) else {
+        let detail =
+            format!("there is no rail {} here: {} has {}", request.rail, config.node_name, rails.len());
+        return Err(Refusal::new("no_rail", detail, LATER));
+    };
+    let target = Target::Rdma(device.name.clone());
+    if !request.on_demand && !request.due && !agent.rail_due(&target) {
+        let detail = format!("{target} was measured within the interval");
+        return Err(Refusal::new("not_due", detail, LATER));
+    }
+    let known: Vec<&'static dyn Probe> = request
+        .probes
+        .iter()
+        .filter_map(|name| probes::find(name))
+        .filter(|probe| {
+            probe.scope() == Scope::EachPair && agent.find(probe.name(), Some(target.id())).is_ok()
+        })
+        .collect();
+    if known.is_empty() {
+        return Err(Refusal::new("unsupported", "none of these probes is switched on here", LATER));
+    }
+    let mut partner = Partner {
+        name: request.opener.clone(),
+        host: member.host.to_string(),
+        side: Side::Server,
+        terms: None,
+    };
+    let half = half::enter(agent.core(), &target, &known, &partner).map_err(refusal)?;
+    agent.core().skew.note(request.end.now - epoch_seconds());
+    let offered: BTreeSet<String> = known
+        .iter()
+        .map(|probe| probe.name().to_string())
+        .filter(|probe| !half.unsupported.contains_key(probe))
+        .collect();
+    let mut unsupported = half.unsupported.clone();
+    for probe in request.probes.iter().filter(|probe| !offered.contains(*probe)).take(probes::PROBES.len()) {
+        unsupported.entry(plain(probe)).or_insert_with(|| "it is not switched on here".to_string());
+    }
+    partner.terms = Some(half::terms(&request.end, offered.contains(GPU_PROBE)));
+    let end = half.end.clone();
+    let lease = agent.leases().begin(partner, half, offered, config.peers.lease);
+    tracing::debug!(peer = request.opener, device = %target, lease = lease.id, "a lease is granted");
+    let granted = LeaseGranted { id: lease.id, end, unsupported, seconds: config.peers.lease.as_secs_f64() };
+    Ok((lease, granted))
+}
+
+/// The lane that runs our half of a probe in a lease.
+pub(crate) fn lane(agent: &Agent, lease: &Lease, probe: &str) -> Result<Arc<Lane>, Refusal> {
+    if !lease.probes.contains(probe) {
+        return Err(Refusal::new(
+            "unsupported",
+            format!("{} is not part of this lease", plain(probe)),
+            LATER,
+        ));
+    }
+    match agent.find(probe, Some(&lease.half.end.device)) {
+        Ok((lane, _)) => Ok(lane),
+        Err(gone) => Err(Refusal::new("failed", gone.to_string(), LATER)),
+    }
+}
+
+/// Our own gate's no, for the partner.
+fn refusal(outcome: Outcome) -> Refusal {
+    match outcome {
+        Outcome::Skipped(skip) => {
+            let retry_after = if skip.reason == SkipReason::Locked { SOON } else { skip.retry_after };
+            Refusal::new(skip.reason.word(), skip.detail, retry_after)
+        }
+        Outcome::Unsupported(why) => Refusal::new("unsupported", why, LATER),
+        other @ (Outcome::Completed | Outcome::Failed(_) | Outcome::Unreadable(_)) => {
+            Refusal::new("failed", other.for_everybody(), LATER)
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! A lease as its opener sees it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use hyper::Method;
+use probes::{
+    Measurement, Output, Partner, Probe, Stage, Target,
+    partner::{HostBandwidth, Side},
+};
+use tokio::{
+    select,
+    sync::Mutex as AsyncMutex,
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    half::{self, Half},
+    link::{Link, LinkError},
+    message::{LeaseGranted, LeaseRequest, Refusal, StageRequest},
+    stage::{AFTER_CLIENT, explain},
+};
+use crate::{
+    core::Core,
+    peers::membership::Member,
+    run::{Evidence, Failure, Outcome, Skip, SkipReason},
+    runner::{self, Stop},
+};
+
+/// How long a partner may think about a lease or a stage that it only has to prepare.
+const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+/// How long it may take to end a lease: its last server may have to be killed.
+const CLOSE_WITHIN: Duration = Duration::from_secs(15);
+/// How often it is tried anew when both nodes ask each other at the same moment.
+const COLLISIONS: u32 = 4;
+/// How long is waited then, at most; by chance, so that one of the two comes first.
+const COLLISION_PAUSE: Duration = Duration::from_millis(1500);
+/// When a partner that is away or not trusted is worth asking again.
+const AWAY_RETRY: Duration = Duration::from_secs(300);
+
+/// What is asked for.
+#[derive(Debug)]
+pub(crate) struct Wish<'a> {
+    pub(crate) target: &'a Target,
+    pub(crate) rail: usize,
+    pub(crate) probes: &'a [&'static dyn Probe],
+    pub(crate) member: &'a Member,
+    pub(crate) on_demand: bool,
+    /// Whether this node's own rail has to be measured now.
+    pub(crate) due: bool,
+    /// When the caller stops waiting.
+    pub(crate) until: Option<Instant>,
+}
+
+/// A lease that a partner granted. Dropping it ends it, there without a word.
+#[derive(Debug)]
+pub(crate) struct Session {
+    partner: Partner,
+    id: u64,
+    half: Half,
+    /// What one of the two sides can't do, and why.
+    unsupported: BTreeMap<String, String>,
+    host: Mutex<Option<HostBandwidth>>,
+    link: AsyncMutex<Link>,
+    /// Cancelled when the lease is over, however that came about.
+    over: CancellationToken,
+}
+
+impl Session {
+    /// Asks a partner for a lease, after our own gate said yes.
+    pub(crate) async fn open(core: &Arc<Core>, wish: &Wish<'_>) -> Result<Session, Outcome> {
+        let mut tries = 0;
+        loop {
+            let refused = match Session::try_open(core, wish).await {
+                Err(Outcome::Skipped(skip)) => skip,
+                other => return other,
+            };
+            tries += 1;
+            let collided = refused.reason == SkipReason::Refused && refused.retry_after <= COLLISION_PAUSE;
+            if !collided || tries > COLLISIONS {
+                return Err(Outcome::Skipped(refused));
+            }
+            let pause = COLLISION_PAUSE.mul_f64(rand::random_range(0.1..1.0));
+            if wish.until.is_some_and(|until| until <= Instant::now() + pause) {
+                return Err(Outcome::Skipped(refused));
+            }
+            select! {
+                () = core.shutdown.cancelled() => return Err(Outcome::Skipped(refused)),
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    async fn try_open(core: &Arc<Core>, wish: &Wish<'_>) -> Result<Session, Outcome> {
+        let config = core.config.borrow().clone();
+        let peer = wish.member.name.to_string();
+        let mut partner = Partner {
+            name: peer.clone(),
+            host: wish.member.host.to_string(),
+            side: Side::Opener,
+            terms: None,
+        };
+        let tls = core.tls()?;
+        let half = half::enter(core, wish.target, wish.probes, &partner)?;
+        let supported = |probe: &&&'static dyn Probe| !half.unsupported.contains_key(probe.name());
+        let request = LeaseRequest {
+            opener: config.node_name.clone(),
+            partner: peer.clone(),
+            rail: wish.rail,
+            probes: wish.probes.iter().filter(supported).map(|probe| probe.name().to_string()).collect(),
+            on_demand: wish.on_demand,
+            due: wish.due,
+            parameters: probes::rdma::parameters(&config.settings.rdma),
+            end: half.end.clone(),
+        };
+        let within = until(wish.until, ANSWER_WITHIN);
+        let asked = async {
+            let mut link = Link::connect(&tls, &peer, &partner.host, config.peers.port).await?;
+            let granted: LeaseGranted = link.ask(Method::POST, "/peer/v1/leases", &request, within).await?;
+            Ok((link, granted))
+        };
+        let (link, granted) = asked.await.map_err(|error| Outcome::Skipped(skip(&peer, error)))?;
+        core.skew.note(granted.end.now - half.end.now);
+        let ports = &config.peers.ports;
+        if !ports.contains(&granted.end.port) {
+            let detail = format!(
+                "{peer} serves at port {}, which is not one of peers.first_port {} and the {} after it",
+                granted.end.port,
+                ports.start,
+                ports.len() - 1
+            );
+            return Err(Outcome::Skipped(Skip {
+                reason: SkipReason::Refused,
+                detail,
+                retry_after: AWAY_RETRY,
+            }));
+        }
+        let mut unsupported = half.unsupported.clone();
+        for (probe, why) in &granted.unsupported {
+            unsupported.insert(probe.clone(), format!("{peer}: {}", super::message::plain(why)));
+        }
+        let gpu =
+            wish.probes.iter().any(|probe| probe.name() == GPU_PROBE) && !unsupported.contains_key(GPU_PROBE);
+        partner.terms = Some(half::terms(&granted.end, gpu));
+        let over = link.over.clone();
+        Ok(Session {
+            partner,
+            id: granted.id,
+            half,
+            unsupported,
+            host: Mutex::default(),
+            link: AsyncMutex::new(link),
+            over,
+        })
+    }
+
+    pub(crate) fn peer(&self) -> &str {
+        &self.partner.name
+    }
+
+    /// Why a probe can't be run in this lease.
+    pub(crate) fn unsupported(&self, probe: &str) -> Option<&str> {
+        self.unsupported.get(probe).map(String::as_str)
+    }
+
+    /// The partner, with what was learned in this lease.
+    pub(crate) fn partner(&self) -> Partner {
+        let mut partner = self.partner.clone();
+        if let Some(terms) = &mut partner.terms {
+            terms.host = *self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        }
+        partner
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.half.port.number()
+    }
+
+    /// Takes what later runs of the lease need not measure again.
+    pub(crate) fn learn(&self, measurements: &[Measurement]) {
+        if let Some(host) = probes::rdma::host_bandwidth(measurements) {
+            *self.host.lock().unwrap_or_else(PoisonError::into_inner) = Some(host);
+        }
+    }
+
+    /// Executes our half of a stage, and asks for the partner's.
+    pub(crate) async fn stage(
+        &self,
+        probe: &'static dyn Probe,
+        index: usize,
+        stage: &Stage,
+        stop: &Stop,
+        evidence: &mut Vec<Evidence>,
+    ) -> Result<Output, Outcome> {
+        let stop = Stop { partner: Some(self.over.clone()), ..stop.clone() };
+        let host_known = self.host.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        let request = StageRequest { probe: probe.name().to_string(), stage: index, host_known };
+        match stage {
+            Stage::Call(step) => {
+                self.ask(&request, until(stop.caller, ANSWER_WITHIN), &stop).await?;
+                let (result, ran) = runner::run(step, &stop).await;
+                evidence.push(ran);
+                result.map_err(|unfinished| Outcome::Failed(explain(probe, unfinished)))
+            }
+            Stage::Serve(step) => {
+                let mut server = runner::serve(step.clone(), self.port(), &stop);
+                if !server.listens().await {
+                    let (result, ran) = server.finish(Duration::ZERO).await;
+                    evidence.push(ran);
+                    return Err(result.map_or_else(
+                        |unfinished| Outcome::Failed(explain(probe, unfinished)),
+                        |_| Outcome::Unreadable("the server ended before its client came".to_string()),
+                    ));
+                }
+                let within = until(stop.caller, step.deadline + ANSWER_WITHIN);
+                let asked = self.ask(&request, within, &stop).await;
+                let patience = if asked.is_ok() { AFTER_CLIENT } else { Duration::ZERO };
+                let (result, ran) = server.finish(patience).await;
+                evidence.push(ran);
+                asked?;
+                result.map_err(|unfinished| Outcome::Failed(explain(probe, unfinished)))
+            }
+            Stage::Alone(_) | Stage::Both { .. } => {
+                Err(Outcome::Unsupported("a run of two nodes has a stage of one".to_string()))
+            }
+        }
+    }
+
+    /// Ends the lease, and waits until the partner's side is clean.
+    pub(crate) async fn close(&self) {
+        let path = format!("/peer/v1/leases/{}", self.id);
+        let asked =
+            self.link.lock().await.ask::<serde_json::Value>(Method::DELETE, &path, &(), CLOSE_WITHIN).await;
+        if let Err(error) = asked {
+            tracing::debug!(peer = self.partner.name, %error, "a lease was not closed in the usual way");
+        }
+        self.over.cancel();
+    }
+
+    async fn ask(&self, request: &StageRequest, within: Duration, stop: &Stop) -> Result<(), Outcome> {
+        let path = format!("/peer/v1/leases/{}", self.id);
+        let mut link = self.link.lock().await;
+        let asked = async { link.ask::<serde_json::Value>(Method::POST, &path, request, within).await };
+        let caller = async {
+            match stop.caller {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        let cancelled = |by| Err(Outcome::Failed(Failure::Cancelled { by }));
+        let failed =
+            |says: String| Err(Outcome::Failed(Failure::Partner { peer: self.partner.name.clone(), says }));
+        select! {
+            done = asked => match done {
+                Ok(_) => Ok(()),
+                Err(error) => failed(error.to_string()),
+            },
+            () = stop.shutdown.cancelled() => cancelled(crate::run::CancelledBy::Shutdown),
+            () = caller => cancelled(crate::run::CancelledBy::Caller),
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.over.cancel();
+    }
+}
+
+/// The probe that needs GPU memory on both ends.
+pub(super) const GPU_PROBE: &str = "gdr";
+
+/// The shorter of a span and what the caller has left.
+fn until(caller: Option<Instant>, span: Duration) -> Duration {
+    caller.map_or(span, |until| until.saturating_duration_since(Instant::now()).min(span))
+}
+
+/// Why there is no lease, as a skip: it says nothing of the hardware.
+fn skip(peer: &str, error: LinkError) -> Skip {
+    let detail = match &error {
+        LinkError::Refused(refusal) => format!("{peer} says no: {}: {}", refusal.reason, refusal.detail),
+        LinkError::Away { .. } | LinkError::Untrusted { .. } | LinkError::Answer(_) => {
+            format!("{peer}: {error}")
+        }
+    };
+    let (reason, retry_after) = match error {
+        LinkError::Away { .. } => (SkipReason::Away, AWAY_RETRY),
+        LinkError::Untrusted { .. } => (SkipReason::Untrusted, AWAY_RETRY),
+        LinkError::Answer(_) => (SkipReason::Refused, AWAY_RETRY),
+        LinkError::Refused(Refusal { retry_after, .. }) => (
+            SkipReason::Refused,
+            Duration::try_from_secs_f64(retry_after).unwrap_or(AWAY_RETRY).min(Duration::from_secs(3600)),
+        ),
+    };
+    Skip { reason, detail, retry_after }
+}
