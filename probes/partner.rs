@@ -13,6 +13,13 @@ pub struct Partner {
     pub terms: Option<Terms>,
 }
 
+impl Partner {
+    /// Nobody in particular: enough to be told whether a run is possible and what it will use.
+    pub fn nobody() -> Partner {
+        Partner { name: String::new(), host: String::new(), side: Side::Opener, terms: None }
+    }
+}
+
 /// Which of two nodes this one is. Both make the same list of stages, each with its own half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use governor::clock::DefaultClock;
-use probes::{Cost, Inventory, Probe, Schedule, Scope, Target};
+use probes::{Cost, Inventory, Partner, Probe, Schedule, Scope, Target};
 use prometheus_client::registry::Registry;
 use tokio::sync::{Mutex, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -455,13 +455,14 @@ impl Agent {
         let parts = self.parts();
         for run in past.iter().filter(|run| now - run.started < 3600.0 && run.began()) {
             let (Some(probe), Some(target)) = (probes::find(run.probe), &run.target) else { continue };
+            let nobody = Partner::nobody();
             let ctx = probes::Context {
                 targets: std::slice::from_ref(target),
                 inventory: &parts.accepted,
                 settings: &config.settings,
                 timeout: Duration::ZERO,
                 port: 0,
-                partner: None,
+                partner: (probe.scope() == Scope::EachPair).then_some(&nobody),
             };
             if let Ok(plan) = probe.plan(&ctx) {
                 self.core.gate.recall(plan.uses.into_iter().map(|used| used.resource));

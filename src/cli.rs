@@ -6,7 +6,7 @@ use crate::{
     check::CheckFormat,
     config::{LogFormat, Overrides},
     read,
-    worker::pcid,
+    worker::{limits, pcid},
 };
 
 pub(crate) mod client;
@@ -71,6 +71,9 @@ pub(crate) enum Command {
         /// Its name.
         name: String,
     },
+    /// Becomes a program that the agent starts, and goes when the agent goes.
+    #[command(hide = true)]
+    Limits(limits::Args),
     /// The small privileged reader of PCI config space.
     #[command(hide = true)]
     Pcid(pcid::Args),

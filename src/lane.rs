@@ -348,7 +348,7 @@ impl Executor {
             }
             (Job::Own { until, .. }, Scope::AllTargets | Scope::EachTarget) => {
                 stop.caller = until;
-                let port = self.port(&config)?;
+                let port = self.port(config)?;
                 ctx.port = port.as_ref().map_or(0, Port::number);
                 let plan = self.probe.plan(&ctx).map_err(|why| Outcome::Unsupported(why.0))?;
                 let now = epoch_seconds();

@@ -41,6 +41,7 @@ fn main() -> ExitCode {
     match cli.command {
         // What needs neither configuration nor a runtime comes first: workers start every minute.
         Some(cli::Command::Worker { name }) => worker::main(&name),
+        Some(cli::Command::Limits(args)) => worker::limits::main(&args),
         Some(cli::Command::Pcid(args)) => worker::pcid::main(&args),
         Some(cli::Command::Read(args)) => read::main(&args),
         Some(cli::Command::Generate { what }) => cli::generate::main(what),

@@ -16,10 +16,7 @@ use std::{
 
 use probes::{Output, Program, Step};
 use procfs::net::TcpState;
-use rustix::{
-    process::{Pid, Signal, kill_process_group, test_kill_process_group},
-    thread::{CpuSet, sched_setaffinity},
-};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
     process::{Child, Command},
@@ -30,7 +27,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::run::{CancelledBy, Evidence, Failure};
+use crate::{
+    run::{CancelledBy, Evidence, Failure},
+    worker::limits::{CANT_START, NOT_STARTED},
+};
 
 /// How long a child may take to obey SIGTERM. perftest and collectives need none of it; a vendor's
 /// suite may want to reset the device.
@@ -171,7 +171,6 @@ async fn run_until(step: &Step, stop: &Stop, listening: Option<(u16, oneshot::Se
         Err(error) => return not_started(Failure::Spawn { program, error: error.to_string() }),
     };
     let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-    pin(group, &step.cpus);
     feed(&mut child, step.stdin.clone());
     let stdout = Stream::read(child.stdout.take());
     let stderr = Stream::read(child.stderr.take());
@@ -205,6 +204,12 @@ async fn run_until(step: &Step, stop: &Stop, listening: Option<(u16, oneshot::Se
         Ended::Deadline => Some(Failure::TimedOut { program, after: step.deadline }),
         Ended::Cancelled(by) => Some(Failure::Cancelled { by }),
         Ended::Itself(status) if status.success() => None,
+        Ended::Itself(status)
+            if status.code() == Some(i32::from(CANT_START)) && err.starts_with(NOT_STARTED) =>
+        {
+            let error = err.trim_start_matches(NOT_STARTED).trim().to_string();
+            Some(Failure::Spawn { program, error })
+        }
         Ended::Itself(_) => Some(Failure::Exit { program, status: exit.clone(), says: String::new() }),
     };
     let evidence = Evidence { argv, exit, took: started.elapsed(), stdout: out, stderr: err };
@@ -236,14 +241,14 @@ fn argv(program: &Program) -> Vec<String> {
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 fn spawn(step: &Step, argv: &[String]) -> std::io::Result<Child> {
     let mut command = match &step.program {
-        Program::Worker(_) => Command::new(OURSELVES),
-        Program::Command(argv) => Command::new(argv.first().map_or("", String::as_str)),
+        Program::Worker(_) => {
+            let mut command = Command::new(OURSELVES);
+            command.arg0("fabricpulse").args(argv.iter().skip(1));
+            command
+        }
+        Program::Command(argv) => bound(argv, &step.cpus),
     };
-    if matches!(step.program, Program::Worker(_)) {
-        command.arg0("fabricpulse");
-    }
     command
-        .args(argv.iter().skip(1))
         .env_clear()
         // A tool that prints in the operator's language can't be read.
         .envs([("LC_ALL", "C"), ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")])
@@ -257,25 +262,35 @@ fn spawn(step: &Step, argv: &[String]) -> std::io::Result<Child> {
         .spawn()
 }
 
+/// An external program that goes when the agent goes.
+#[cfg(not(test))]
+#[expect(clippy::disallowed_methods, reason = "this is the one place")]
+fn bound(argv: &[String], cpus: &[u32]) -> Command {
+    let mut command = Command::new(OURSELVES);
+    let cpus: Vec<String> = cpus.iter().map(u32::to_string).collect();
+    command.arg0("fabricpulse").args(["limits", "--parent", &std::process::id().to_string()]);
+    if !cpus.is_empty() {
+        command.args(["--cpus", &cpus.join(",")]);
+    }
+    command.arg("--").args(argv);
+    command
+}
+
+/// The executable of the unit tests can become nothing; the tests of the whole binary try the other.
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "this is the one place")]
+fn bound(argv: &[String], _: &[u32]) -> Command {
+    let mut command = Command::new(argv.first().map_or("", String::as_str));
+    command.args(argv.iter().skip(1));
+    command
+}
+
 /// Writes standard input beside everything else: a child need not read it.
 fn feed(child: &mut Child, text: String) {
     if let Some(mut stdin) = child.stdin.take() {
         tokio::spawn(async move {
             let _ = stdin.write_all(text.as_bytes()).await;
         });
-    }
-}
-
-/// Keeps the child on these CPUs. It has just been started, so all that it will do is done there.
-fn pin(child: Option<Pid>, cpus: &[u32]) {
-    let mut set = CpuSet::new();
-    for cpu in cpus.iter().filter_map(|cpu| usize::try_from(*cpu).ok()).filter(|cpu| *cpu < CpuSet::MAX_CPU) {
-        set.set(cpu);
-    }
-    if set.count() > 0
-        && let Err(error) = sched_setaffinity(child, &set)
-    {
-        tracing::debug!(%error, ?cpus, "a child could not be kept on its CPUs");
     }
 }
 

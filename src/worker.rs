@@ -29,6 +29,7 @@ use crate::sysfs::{Progress, ReadError};
 
 mod gpu;
 mod inventory;
+pub(crate) mod limits;
 mod nic;
 mod node;
 pub(crate) mod pcid;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use probes::{Context, Inventory, Probe, Scope, Target, distance, inventory::Function};
+use probes::{Context, Inventory, Partner, Probe, Scope, Target, distance, inventory::Function};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -69,13 +69,14 @@ fn unsupported(
     if !timing.enabled {
         return Some(format!("switched off: [probe.{}] enabled = false", probe.name()));
     }
+    let nobody = Partner::nobody();
     let ctx = Context {
         targets,
         inventory,
         settings: &config.settings,
         timeout: timing.timeout,
         port: 0,
-        partner: None,
+        partner: (probe.scope() == Scope::EachPair).then_some(&nobody),
     };
     probe.plan(&ctx).err().map(|why| why.0)
 }

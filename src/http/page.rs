@@ -49,6 +49,7 @@ pub(crate) fn front(snapshot: &Snapshot) -> String {
     out.push_str("<h2>Parts</h2>");
     out.push_str(&tree::draw(snapshot));
     others(&mut out, snapshot);
+    off(&mut out, status);
     recent(&mut out, snapshot);
     out.push_str(
         "<footer><a href=\"/metrics\">metrics</a><a href=\"/api/v1/status\">status as JSON</a>\
@@ -65,6 +66,25 @@ fn crumbs(status: &Status, here: &str) -> String {
         status.version,
         Esc(&date(status.now))
     )
+}
+
+/// What is not measured here, and why: each reason once.
+fn off(out: &mut String, status: &Status) {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for off in &status.off {
+        match reasons.iter_mut().find(|(reason, _)| *reason == off.reason) {
+            Some((_, probes)) if probes.contains(&off.probe) => {}
+            Some((_, probes)) => probes.push(off.probe),
+            None => reasons.push((&off.reason, vec![off.probe])),
+        }
+    }
+    if reasons.is_empty() {
+        return;
+    }
+    out.push_str("<h2>Not measured by itself</h2>");
+    for (reason, probes) in reasons {
+        let _ = write!(out, "<p class=\"note\"><b>{}</b>: {}</p>", Esc(&probes.join(", ")), Esc(reason));
+    }
 }
 
 /// The lanes of one verdict.

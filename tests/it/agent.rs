@@ -60,10 +60,15 @@ impl Machine {
 
     /// Writes the configuration: what every test needs, and `more`.
     pub(crate) fn configure(&self, more: &str) {
+        self.configure_as("node-a", more);
+    }
+
+    /// The same, for a node of another name.
+    pub(crate) fn configure_as(&self, node: &str, more: &str) {
         let (root, folder) = (self.path("root"), self.folder.path());
         let (root, folder) = (root.display(), folder.display());
         let text = format!(
-            "node_name = \"node-a\"\nroots = {{ sysfs = \"{root}/sys\", proc = \"{root}/proc\", etc = \"{root}/etc\" }}\n\
+            "node_name = \"{node}\"\nroots = {{ sysfs = \"{root}/sys\", proc = \"{root}/proc\", etc = \"{root}/etc\" }}\n\
              state = {{ directory = \"{folder}/state\" }}\n\
              web = {{ listen_address = [\"127.0.0.1:0\"], socket = \"{folder}/agent.sock\" }}\n{more}"
         );

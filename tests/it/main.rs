@@ -7,6 +7,7 @@ mod config;
 mod faults;
 mod fixtures;
 mod page;
+mod peers;
 mod scrape;
 mod series;
 mod shutdown;

@@ -41,14 +41,7 @@ pub(crate) struct Series {
 impl Agent {
     /// Puts the agent into the guest and waits until it serves.
     pub(crate) fn start(mut machine: Machine, config: &str) -> Agent {
-        // A debug build is too large to be worth a way over 9p.
-        let stripped = command("strip")
-            .args(["-o", &machine.shared("fabricpulse").display().to_string(), AGENT])
-            .status();
-        assert!(
-            stripped.is_ok_and(|status| status.success()),
-            "strip failed; binutils is in tests/lab/packages"
-        );
+        stripped(&machine);
         fs::write(machine.shared("config.toml"), config).expect("the share can be written");
         machine.sh(
             ". /lib.sh; modprobe e1000e; nic2=$(netdev_of 0000:01:00.0)\n\
@@ -109,6 +102,15 @@ impl Agent {
         let printed = self.machine.sh("/tmp/fabricpulse --config.file /tmp/config.toml list --json 2>&1");
         serde_json::from_str(&printed).unwrap_or_else(|error| panic!("list --json: {error}: {printed}"))
     }
+}
+
+/// Puts the program into the share, and says its name there. A debug build is too large to be worth
+/// a way over 9p.
+pub(crate) fn stripped(machine: &Machine) -> &'static str {
+    let to = machine.shared("fabricpulse").display().to_string();
+    let stripped = command("strip").args(["-o", &to, AGENT]).status();
+    assert!(stripped.is_ok_and(|status| status.success()), "strip failed; binutils is in tests/lab/packages");
+    "fabricpulse"
 }
 
 /// What `fabricpulse read pcie` makes of a dump, on the host: it looks at nothing but its arguments.

@@ -9,6 +9,7 @@ mod differential;
 mod faults;
 mod lspci;
 mod machine;
+mod pair;
 mod parts;
 mod rdma;
 mod registers;
@@ -30,6 +31,12 @@ fn every_field_equals_lspci() {
 fn faults_are_seen_named_and_cleared() {
     let _alone = alone();
     faults::run();
+}
+
+#[test]
+fn two_agents_measure_their_wire_and_survive_it() {
+    let _alone = alone();
+    pair::run();
 }
 
 #[test]
