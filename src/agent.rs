@@ -10,7 +10,7 @@ use std::{
 };
 
 use governor::clock::DefaultClock;
-use probes::{Cost, Inventory, Partner, Probe, Schedule, Scope, Target};
+use probes::{Cost, Inventory, Partner, Plan, Probe, Schedule, Scope, Target};
 use prometheus_client::registry::Registry;
 use tokio::sync::{Mutex, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -291,6 +291,19 @@ impl Agent {
         lane::timing(&self.config.borrow(), lane.probe.name(), lane.target.as_ref()).unwrap_or(off)
     }
 
+    /// The longest that a run of a lane may take.
+    pub(crate) fn longest(&self, lane: &Lane) -> Duration {
+        match lane.probe.scope() {
+            Scope::AllTargets => self.timing(lane).timeout,
+            Scope::EachTarget => {
+                let target = lane.target.as_ref().unwrap_or(&Target::Node);
+                let stages = self.plan(lane.probe, target).map_or(1, |plan| plan.stages.len());
+                self.timing(lane).timeout * u32::try_from(stages.max(1)).unwrap_or(u32::MAX)
+            }
+            Scope::EachPair => self.config.borrow().peers.lease,
+        }
+    }
+
     /// The interval of a probe; zero where it is switched off. Of the operator's own checks, which
     /// have one each, the longest.
     pub(crate) fn probe_interval(&self, probe: &str) -> Duration {
@@ -451,23 +464,27 @@ impl Agent {
 
     /// Counts against the budgets what active runs of an earlier process used within the hour.
     fn recall_budget(&self, past: &[Run], now: f64) {
-        let config = self.config.borrow().clone();
-        let parts = self.parts();
         for run in past.iter().filter(|run| now - run.started < 3600.0 && run.began()) {
             let (Some(probe), Some(target)) = (probes::find(run.probe), &run.target) else { continue };
-            let nobody = Partner::nobody();
-            let ctx = probes::Context {
-                targets: std::slice::from_ref(target),
-                inventory: &parts.accepted,
-                settings: &config.settings,
-                timeout: Duration::ZERO,
-                port: 0,
-                partner: (probe.scope() == Scope::EachPair).then_some(&nobody),
-            };
-            if let Ok(plan) = probe.plan(&ctx) {
+            if let Some(plan) = self.plan(probe, target) {
                 self.core.gate.recall(plan.uses.into_iter().map(|used| used.resource));
             }
         }
+    }
+
+    /// What a run would execute and use; none if it is not possible.
+    fn plan(&self, probe: &'static dyn Probe, target: &Target) -> Option<Plan> {
+        let (config, parts) = (self.config.borrow().clone(), self.parts());
+        let nobody = Partner::nobody();
+        let ctx = probes::Context {
+            targets: std::slice::from_ref(target),
+            inventory: &parts.accepted,
+            settings: &config.settings,
+            timeout: Duration::ZERO,
+            port: 0,
+            partner: (probe.scope() == Scope::EachPair).then_some(&nobody),
+        };
+        probe.plan(&ctx).ok()
     }
 }
 

@@ -123,7 +123,7 @@ pub(crate) async fn answer(
     if debug && !caller.trusted() {
         return route::forbidden(site, "debug shows command lines and logs");
     }
-    let own = site.agent.timing(&lane).timeout;
+    let own = site.agent.longest(&lane);
     let shortened = match patience(headers) {
         Ok(patience) => patience.filter(|patience| *patience < own),
         Err(what) => return bad(&what),

@@ -50,7 +50,7 @@ impl Line {
             took: run.took,
             outcome: run.outcome.clone(),
             reports: run.reports.iter().map(ReportLine::of).collect(),
-            evidence: run.evidence.clone(),
+            evidence: run.evidence.iter().map(|evidence| kept(run, evidence)).collect(),
         }
     }
 
@@ -69,6 +69,16 @@ impl Line {
             evidence: self.evidence,
         })
     }
+}
+
+/// What a program printed is kept where it explains something: where the run did not pass.
+fn kept(run: &Run, evidence: &Evidence) -> Evidence {
+    let passed = run.outcome == Outcome::Completed && run.worst() == Verdict::Pass;
+    let (stdout, stderr) = match passed {
+        true => (String::new(), String::new()),
+        false => (evidence.stdout.clone(), evidence.stderr.clone()),
+    };
+    Evidence { stdout, stderr, ..evidence.clone() }
 }
 
 impl ReportLine {
