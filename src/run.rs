@@ -165,6 +165,12 @@ impl Run {
         }
     }
 
+    /// What asked for it, and with whom it was made.
+    pub(crate) fn occasion(&self) -> String {
+        let trigger = self.trigger.word();
+        self.peer.as_ref().map_or_else(|| trigger.to_string(), |peer| format!("{trigger}, with {peer}"))
+    }
+
     /// The most severe verdict of its targets.
     pub(crate) fn worst(&self) -> Verdict {
         Verdict::worst(self.reports.iter().map(|report| report.verdict))

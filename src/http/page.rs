@@ -301,7 +301,7 @@ fn recent(out: &mut String, snapshot: &Snapshot) {
             run.id,
             run.probe,
             Esc(&ago(snapshot.status.now, run.started)),
-            run.trigger.word(),
+            Esc(&run.occasion()),
             Esc(&human("_seconds", run.took.as_secs_f64())),
             run.outcome.word(),
             verdict
@@ -456,7 +456,7 @@ pub(crate) fn run(snapshot: &Snapshot, run: &Run) -> String {
         Esc(&format!(
             "{} · {} · began {}, took {} · {}",
             outcome_for(&run.outcome, snapshot.trusted),
-            run.trigger.word(),
+            run.occasion(),
             date(run.started),
             human("_seconds", run.took.as_secs_f64()),
             ago(status.now, run.started)

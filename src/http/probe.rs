@@ -237,7 +237,7 @@ impl Answer<'_> {
             out.push_str(&text);
             out.push('\n');
         };
-        line(format!("run {} of {}, {}: {}", run.id, run.probe, run.trigger.word(), run.outcome));
+        line(format!("run {} of {}, {}: {}", run.id, run.probe, run.occasion(), run.outcome));
         line(format!("took {:.3} s of at most {:.3} s", self.took.as_secs_f64(), self.timeout.as_secs_f64()));
         for report in api::reports(run, self.target) {
             line(format!("\n{}: {}: {}", report.target, report.verdict, report.reason));
