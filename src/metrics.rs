@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use probes::{Measurement, MetricKind, MetricSpec, PROBES, Scope, Verdict};
+use probes::{Measurement, MetricKind, MetricSpec, PROBES, Schedule, Scope, Verdict};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, prometheus_text, text},
@@ -156,6 +156,7 @@ impl Collector for Lanes {
         let lanes = agent.lanes();
         let views: Vec<(&Lane, Arc<View>, f64)> = lanes
             .iter()
+            .filter(|lane| lane.probe.schedule() == Schedule::Interval)
             .map(|lane| (&**lane, lane.view(), agent.timing(lane).interval.as_secs_f64()))
             .collect();
         info(&mut encoder, "build", "The version of the agent.", &[("version", env!("CARGO_PKG_VERSION"))])?;
@@ -167,7 +168,7 @@ impl Collector for Lanes {
             Some(&Unit::Seconds),
             MetricType::Gauge,
         )?;
-        for probe in PROBES {
+        for probe in PROBES.iter().filter(|probe| probe.schedule() == Schedule::Interval) {
             gauge(
                 &mut intervals,
                 &[("probe", probe.name())],
@@ -200,6 +201,7 @@ impl Collector for Lanes {
         )?;
 
         let now = epoch_seconds();
+        let mut told: Vec<Told<'_>> = Vec::new();
         for probe in PROBES {
             let mut fresh: Vec<&Report> = Vec::new();
             let mut runs: HashSet<u64> = HashSet::new();
@@ -214,33 +216,37 @@ impl Collector for Lanes {
                     }
                 }
             }
-            values(&mut encoder, probe.metrics(), &fresh, runs.len() > 1)?;
+            told.push(Told { specs: probe.metrics(), reports: fresh, mixed: runs.len() > 1 });
         }
-        Ok(())
+        values(&mut encoder, &told)
     }
 }
 
-/// The values of some reports, family by family.
-///
-/// A bridge above several targets is told with one of them. After a run that left out a target, two
-/// runs can both tell it: `mixed` then keeps the first.
-fn values(
-    encoder: &mut DescriptorEncoder<'_>,
-    specs: &[&'static MetricSpec],
-    reports: &[&Report],
+/// What one probe tells.
+struct Told<'a> {
+    specs: &'static [&'static MetricSpec],
+    reports: Vec<&'a Report>,
+    /// A bridge above several targets is told with one of them. After a run that left out a target,
+    /// two runs can both tell it: only the first is then kept.
     mixed: bool,
-) -> fmt::Result {
-    for spec in specs {
+}
+
+impl<'a> Told<'a> {
+    fn of_family(&self, spec: &MetricSpec) -> impl Iterator<Item = &'a Measurement> {
         let mut seen: HashSet<&[String]> = HashSet::new();
-        let mut of_family = reports
-            .iter()
-            .flat_map(|report| &report.measurements)
-            .filter(|m| m.metric.name == spec.name && (!mixed || seen.insert(&m.labels)))
-            .peekable();
-        if of_family.peek().is_none() {
-            continue;
+        let all = self.reports.iter().flat_map(|report| &report.measurements);
+        all.filter(move |m| m.metric.name == spec.name && (!self.mixed || seen.insert(&m.labels)))
+    }
+}
+
+/// All values, family by family: one that two probes share is told once.
+fn values(encoder: &mut DescriptorEncoder<'_>, told: &[Told<'_>]) -> fmt::Result {
+    let mut names = HashSet::new();
+    for spec in told.iter().flat_map(|told| told.specs).filter(|spec| names.insert(spec.name)) {
+        let mut of_family = told.iter().flat_map(|told| told.of_family(spec)).peekable();
+        if of_family.peek().is_some() {
+            family(encoder, spec, of_family)?;
         }
-        family(encoder, spec, of_family)?;
     }
     Ok(())
 }
@@ -377,7 +383,7 @@ impl Collector for Answer {
         }
         let reports: Vec<&Report> = self.reports.iter().collect();
         let specs = probes::find(self.probe).map_or(&[][..], |probe| probe.metrics());
-        values(&mut encoder, specs, &reports, false)
+        values(&mut encoder, &[Told { specs, reports, mixed: false }])
     }
 }
 
