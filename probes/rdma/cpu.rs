@@ -51,7 +51,11 @@ mod tests {
         sample,
     };
 
-    fn inventory(cpus: &[(u32, &[u32])], numa: Option<u32>) -> Inventory {
+    type Cpus<'a> = &'a [(u32, &'a [u32])];
+    /// CPUs by node, the NICs' node, the device, its process, and the CPUs that it gets.
+    type Row<'a> = (Cpus<'a>, Option<u32>, &'a str, Process, &'a [u32]);
+
+    fn inventory(cpus: Cpus<'_>, numa: Option<u32>) -> Inventory {
         let function = |pci: &str| Function { pci: pci.into(), numa, ..Function::default() };
         let device =
             |name: &str, pci: &str| Rdma { name: name.into(), pci: Some(pci.into()), ..Rdma::default() };
@@ -67,8 +71,8 @@ mod tests {
 
     #[test]
     fn each_process_of_each_rail_has_a_cpu_of_the_nic_s_node() {
-        let two: &[(u32, &[u32])] = &[(0, &[0, 1, 2, 3]), (1, &[8, 9, 10, 11, 12, 13])];
-        let table: [(&[(u32, &[u32])], Option<u32>, &str, Process, &[u32]); 9] = [
+        let two: Cpus = &[(0, &[0, 1, 2, 3]), (1, &[8, 9, 10, 11, 12, 13])];
+        let table: [Row<'_>; 9] = [
             (two, Some(1), "mlx5_1", Process::First, &[9]),
             (two, Some(1), "mlx5_1", Process::Second, &[10]),
             (two, Some(1), "mlx5_0", Process::First, &[11]),

@@ -99,8 +99,11 @@ fn missing(device: &str, wire: &Wire, networks: &[(IpAddr, u8)]) -> String {
 mod tests {
     use super::*;
 
-    fn wire(gids: &[(u32, &str, bool)]) -> Wire {
-        let gid = |(index, address, roce_v2): &(u32, &str, bool)| Gid {
+    /// Index, address, and whether it is of RoCE v2.
+    type Slot = (u32, &'static str, bool);
+
+    fn wire(gids: &[Slot]) -> Wire {
+        let gid = |(index, address, roce_v2): &Slot| Gid {
             index: *index,
             address: address.parse().unwrap(),
             roce_v2: *roce_v2,
@@ -118,7 +121,7 @@ mod tests {
         (address.parse().unwrap(), length.parse().unwrap())
     }
 
-    const TABLE: [(u32, &str, bool); 8] = [
+    const TABLE: [Slot; 8] = [
         (0, "fe80::a288:c2ff:fe11:2233", false),
         (1, "fe80::a288:c2ff:fe11:2233", true),
         (2, "::ffff:10.1.0.7", false),
@@ -131,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_routed_roce_v2_address_is_taken_wherever_it_stands() {
-        let table: [(&[(u32, &str, bool)], &[&str], Option<u32>); 12] = [
+        let table: [(&[Slot], &[&str], Option<u32>); 12] = [
             (&TABLE, &[], Some(3)),
             (&TABLE, &["10.2.0.0/16"], Some(5)),
             (&TABLE, &["10.2.0.8/32"], Some(7)),
