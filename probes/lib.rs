@@ -21,6 +21,7 @@ pub mod nic;
 pub mod node;
 pub mod passive;
 pub mod pcie;
+pub mod perftest;
 pub mod plan;
 pub mod read;
 pub mod reading;
