@@ -22,6 +22,7 @@ pub mod node;
 pub mod partner;
 pub mod passive;
 pub mod pcie;
+pub mod perftest;
 pub mod plan;
 pub mod rdma;
 pub mod read;
