@@ -36,6 +36,10 @@ pub struct Inventory {
     /// perftest; none if it is not installed.
     #[serde(default)]
     pub perftest: Option<Perftest>,
+    /// What lets NICs reach GPU memory without dmabuf, as far as it is loaded: `nvidia_peermem`,
+    /// `ib_peer_mem` ..
+    #[serde(default)]
+    pub peer_memory: Vec<String>,
 }
 
 /// What is known of a PCI function without its config space.
@@ -137,6 +141,10 @@ pub struct Perftest {
     pub directory: String,
     /// The programs that are there: `ib_write_bw` ..
     pub programs: Vec<String>,
+    /// When `ib_write_bw` was last changed, in seconds since the epoch: another file may have other
+    /// options.
+    #[serde(default)]
+    pub modified: Option<u64>,
     /// What it calls its version, `6.06`; none if it does not say.
     pub version: Option<String>,
     /// The long options of `ib_write_bw` that concern GPU memory: `use_rocm`, `use_cuda_dmabuf` ..

@@ -22,6 +22,7 @@ pub mod node;
 pub mod partner;
 pub mod passive;
 pub mod pcie;
+pub mod perftest;
 pub mod plan;
 pub mod rdma;
 pub mod read;
@@ -40,7 +41,19 @@ pub use settings::Settings;
 pub use target::Target;
 
 /// Every probe, in the order in which the documentation lists them.
-pub static PROBES: &[&dyn Probe] = &[&node::Node, &pcie::Pcie, &nic::Nic, &gpu::GpuState, &exec::Exec];
+pub static PROBES: &[&dyn Probe] = &[
+    &node::Node,
+    &pcie::Pcie,
+    &nic::Nic,
+    &gpu::GpuState,
+    &rdma::bandwidth::WRITE_BW,
+    &rdma::bandwidth::READ_BW,
+    &rdma::bandwidth::SEND_BW,
+    &rdma::latency::Latency,
+    &rdma::gdr::Gdr,
+    &rdma::loopback::Loopback,
+    &exec::Exec,
+];
 
 /// Finds a probe by the name used in configuration, labels and `/probe?test=`.
 pub fn find(name: &str) -> Option<&'static dyn Probe> {
@@ -54,7 +67,7 @@ pub fn find_metric(name: &str) -> Option<&'static MetricSpec> {
 
 /// One kind of measurement.
 ///
-/// An implementation is a unit struct without state: two pure functions and some facts.
+/// An implementation has no state: two pure functions and some facts.
 pub trait Probe: fmt::Debug + Sync {
     /// The stable name: a configuration section, a label value, `/probe?test=`.
     fn name(&self) -> &'static str;
@@ -69,6 +82,7 @@ pub trait Probe: fmt::Debug + Sync {
     fn schedule(&self) -> Schedule {
         Schedule::Interval
     }
+
     /// Whether one run reads all targets or measures one of them.
     fn scope(&self) -> Scope {
         Scope::AllTargets
@@ -186,4 +200,7 @@ pub enum ParseError {
         /// What is wrong with it.
         why: String,
     },
+    /// It is of the program, but not of what was asked for.
+    #[error("{0}")]
+    Foreign(String),
 }

@@ -25,7 +25,8 @@ pub fn plan(worker: &'static str, ctx: &Context<'_>) -> Plan {
 
 /// What a worker is asked that looks for the parts.
 pub fn request(settings: &Settings) -> String {
-    json!({ "roots": settings.roots, "inventory": settings.inventory }).to_string()
+    json!({ "roots": settings.roots, "inventory": settings.inventory, "perftest": settings.rdma.perftest })
+        .to_string()
 }
 
 /// What a file that could not be read says of a part: nothing, and why.

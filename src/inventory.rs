@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use probes::{Inventory, Program, Step, lines, lines::Problem};
+use probes::{Inventory, Output, Program, Step, inventory::Perftest, lines, lines::Problem, rdma};
 use tokio::sync::watch;
 
 use crate::{
@@ -22,6 +22,8 @@ use crate::{
 
 /// How long the inventory worker may take; it answers in milliseconds.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// How long perftest may take to say what it can do: it looks at no device for that.
+const HELP_DEADLINE: Duration = Duration::from_secs(5);
 /// The file in the state directory.
 const FILE: &str = "inventory.json";
 
@@ -78,7 +80,9 @@ impl Keeper {
 
     /// Asks the worker, and tells everybody if something changed.
     pub(crate) async fn refresh(&self, config: &Config, stop: &Stop) -> anyhow::Result<()> {
-        let (present, problems) = list(config, stop).await?;
+        let (mut present, problems) = ask(config, stop).await?;
+        let known = self.parts.borrow().present.perftest.clone();
+        describe(&mut present, known.as_ref(), stop).await;
         self.tell(&problems);
         let mut save = None;
         self.parts.send_if_modified(|parts| {
@@ -138,8 +142,47 @@ impl Keeper {
     }
 }
 
-/// Asks the inventory worker once.
+/// The parts that are there now, for somebody who asks once.
 pub(crate) async fn list(config: &Config, stop: &Stop) -> anyhow::Result<(Inventory, Vec<Problem>)> {
+    let (mut present, problems) = ask(config, stop).await?;
+    describe(&mut present, None, stop).await;
+    Ok((present, problems))
+}
+
+/// Says what the installed perftest can do. It is run for that, unless it is the one that is known.
+async fn describe(present: &mut Inventory, known: Option<&Perftest>, stop: &Stop) {
+    let Some(found) = &mut present.perftest else { return };
+    let same = |known: &&Perftest| {
+        (&known.directory, known.modified) == (&found.directory, found.modified) && known.version.is_some()
+    };
+    if let Some(known) = known.filter(same) {
+        found.version.clone_from(&known.version);
+        found.gpu_options.clone_from(&known.gpu_options);
+        return;
+    }
+    let program = format!("{}/{}", found.directory, rdma::PROGRAMS[0]);
+    found.version = rdma::help::version(&said(&program, "--version", stop).await);
+    found.gpu_options = rdma::help::gpu_options(&said(&program, "--help", stop).await);
+}
+
+/// What a program prints of itself. perftest ends with 1 after that, which is no failure.
+async fn said(program: &str, option: &str, stop: &Stop) -> String {
+    let step = Step {
+        program: Program::Command(vec![program.to_string(), option.to_string()]),
+        env: Vec::new(),
+        stdin: String::new(),
+        deadline: HELP_DEADLINE,
+        cpus: Vec::new(),
+    };
+    let Output { stdout, .. } = match runner::run(&step, stop).await.0 {
+        Ok(output) => output,
+        Err(unfinished) => unfinished.output,
+    };
+    stdout
+}
+
+/// Asks the inventory worker once.
+async fn ask(config: &Config, stop: &Stop) -> anyhow::Result<(Inventory, Vec<Problem>)> {
     let step = Step {
         program: Program::Worker("inventory"),
         env: Vec::new(),

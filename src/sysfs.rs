@@ -51,7 +51,8 @@ impl ReadError {
 pub(crate) struct Progress(Arc<Mutex<PathBuf>>);
 
 impl Progress {
-    fn at(&self, path: &Path) {
+    /// Notes what is accessed next.
+    pub(crate) fn at(&self, path: &Path) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = path.to_path_buf();
     }
 

@@ -8,6 +8,7 @@
 use std::{
     io::{self, Read, Write},
     panic::{AssertUnwindSafe, catch_unwind},
+    path::PathBuf,
     process::ExitCode,
     sync::{
         Arc,
@@ -55,6 +56,9 @@ pub(crate) struct Request {
     /// The parts that the workers `gpu` and `nic` read, by name.
     #[serde(default)]
     pub(crate) targets: Vec<String>,
+    /// Where the worker `inventory` looks for perftest; empty: where programs usually are.
+    #[serde(default)]
+    pub(crate) perftest: PathBuf,
     /// What the worker `pcie` reads.
     #[serde(default)]
     pub(crate) pcie: probes::pcie::Wanted,

@@ -1,5 +1,6 @@
 use super::*;
 use crate::{
+    Stage,
     inventory::{Function, Gpu, Nic as NicPart, Rdma},
     sample::{context, output, settings},
 };
@@ -48,7 +49,7 @@ fn inventory() -> Inventory {
             rdma("mlx5_1", Some("0000:23:00.0")),
             rdma("rxe0", None),
         ],
-        bridges: Vec::new(),
+        ..Inventory::default()
     }
 }
 

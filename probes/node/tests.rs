@@ -14,7 +14,7 @@ fn inventory(vendor: u16) -> Inventory {
         gpus: vec![Gpu { function, model: None }],
         nics: vec![Nic::default()],
         rdma: vec![rdma],
-        bridges: Vec::new(),
+        ..Inventory::default()
     }
 }
 

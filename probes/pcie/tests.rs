@@ -5,6 +5,7 @@ use crate::{
     Verdict,
     config_space::{Acs, ConfigSpace, Kind},
     inventory::{self, Gpu, Nic},
+    sample,
     settings::{GpuSettings, InventorySettings, NicSettings, NodeSettings, PcieSettings, Roots},
 };
 
@@ -24,7 +25,7 @@ fn settings() -> Settings {
         },
         nic: NicSettings { error_window: window, flaps: 1, errors: 0, unused: Vec::new() },
         gpu: GpuSettings { error_window: window, correctable_errors: 0 },
-        exec: Vec::new(),
+        ..sample::settings()
     }
 }
 

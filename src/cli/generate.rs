@@ -1,8 +1,8 @@
 //! `generate`: what is made from the program itself, so that it can't differ from it.
 
-use std::{fmt::Write as _, process::ExitCode};
+use std::{collections::HashSet, fmt::Write as _, process::ExitCode};
 
-use probes::MetricKind;
+use probes::{MetricKind, MetricSpec};
 
 use super::client::print;
 use crate::{config::DEFAULT_TOML, metrics::PREFIX};
@@ -27,8 +27,9 @@ pub(crate) fn main(what: What) -> ExitCode {
 /// The metric reference.
 fn reference() -> String {
     let mut out = String::from("| metric | labels | probe | meaning |\n|---|---|---|---|\n");
+    let mut told = HashSet::new();
     for probe in probes::PROBES {
-        for metric in probe.metrics() {
+        for metric in probe.metrics().iter().filter(|metric| told.insert(metric.name)) {
             let suffix = match metric.kind {
                 MetricKind::Gauge => "",
                 MetricKind::Counter => "_total",
@@ -36,13 +37,20 @@ fn reference() -> String {
             };
             let _ = writeln!(
                 out,
-                "| `{PREFIX}_{}{suffix}` | {} | `{}` | {} |",
+                "| `{PREFIX}_{}{suffix}` | {} | {} | {} |",
                 metric.name,
                 metric.labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(" "),
-                probe.name(),
+                probes_of(metric),
                 metric.help
             );
         }
     }
     out
+}
+
+/// The probes that yield a metric: two may measure the same in different memory.
+fn probes_of(metric: &MetricSpec) -> String {
+    let yields = |probe: &&&dyn probes::Probe| probe.metrics().iter().any(|own| own.name == metric.name);
+    let names = probes::PROBES.iter().filter(yields).map(|probe| format!("`{}`", probe.name()));
+    names.collect::<Vec<_>>().join(" ")
 }

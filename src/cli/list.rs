@@ -2,7 +2,10 @@
 
 use std::process::ExitCode;
 
-use probes::{Context, Inventory, Partner, Probe, Scope, Target, distance, inventory::Function};
+use probes::{
+    Context, Inventory, Partner, Probe, Scope, Target, distance,
+    inventory::{Function, Perftest},
+};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -83,8 +86,8 @@ fn unsupported(
 
 fn words(row: &Row) -> String {
     match &row.unsupported {
-        None => format!("{:<6} {:<14} supported", row.probe, row.target),
-        Some(why) => format!("{:<6} {:<14} not supported: {why}", row.probe, row.target),
+        None => format!("{:<12} {:<14} supported", row.probe, row.target),
+        Some(why) => format!("{:<12} {:<14} not supported: {why}", row.probe, row.target),
     }
 }
 
@@ -109,7 +112,21 @@ fn parts(inventory: &Inventory) -> Vec<String> {
     if lines.is_empty() {
         lines.push("no GPU and no RDMA device on this node".to_string());
     }
+    lines.push(perftest(inventory.perftest.as_ref()));
     lines
+}
+
+fn perftest(installed: Option<&Perftest>) -> String {
+    let Some(Perftest { directory, version, gpu_options, .. }) = installed else {
+        return "perftest is not installed".to_string();
+    };
+    let version =
+        version.as_deref().map_or("unknown version".to_string(), |version| format!("version {version}"));
+    let gpu = match gpu_options.as_slice() {
+        [] => "no GPU support".to_string(),
+        options => format!("GPU memory by {}", options.join(", ")),
+    };
+    format!("perftest {directory}, {version}, {gpu}")
 }
 
 fn function(function: &Function) -> String {

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use probes::node::{About, Access, Bar, Clock, GPU_GROUPS, Group, Iommu, MODULES, Modules, Numa};
+use probes::{
+    node::{About, Access, Bar, Clock, GPU_GROUPS, Group, Iommu, MODULES, Modules, Numa},
+    rdma::gpu::{AMD_PEER_MEMORY, NVIDIA_PEER_MEMORY},
+};
 
 use super::{Dir, ReadError, drm};
 
@@ -163,6 +166,36 @@ impl Roots {
         }
         Ok(bars)
     }
+}
+
+/// The CPUs of each NUMA node that are online.
+pub(crate) fn cpus(sysfs: &Dir) -> Read<BTreeMap<u32, Vec<u32>>> {
+    let nodes = sysfs.dir("devices/system/node");
+    let mut cpus = BTreeMap::new();
+    for name in nodes.names()? {
+        let Some(number) = name.strip_prefix("node").and_then(|number| number.parse().ok()) else { continue };
+        if let Some(list) = nodes.dir(&name).text("cpulist")? {
+            cpus.insert(number, cpu_list(&list));
+        }
+    }
+    Ok(cpus)
+}
+
+/// CPUs as the kernel lists them: `0-47,96-143`.
+fn cpu_list(text: &str) -> Vec<u32> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.trim().parse::<u32>().ok()?..=last.trim().parse::<u32>().ok()?)
+    };
+    text.split(',').filter_map(range).flatten().collect()
+}
+
+/// What lets NICs reach GPU memory without dmabuf, as far as it is loaded.
+pub(crate) fn peer_memory(sysfs: &Dir) -> Vec<String> {
+    // Modules, and drivers that registered with the RDMA stack.
+    let places = [sysfs.dir("module"), sysfs.dir("kernel/mm/memory_peers")];
+    let names = NVIDIA_PEER_MEMORY.iter().chain(AMD_PEER_MEMORY);
+    names.filter(|name| places.iter().any(|dir| dir.has(name))).map(ToString::to_string).collect()
 }
 
 /// The largest of the six regions in a `resource` file: start, end and flags, one region a line.

@@ -1,11 +1,14 @@
 //! `/sys/class/infiniband` and the network interfaces under it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::Ipv6Addr};
 
-use probes::nic::{
-    Device, Netdev, Port,
-    count::{Counter, NETDEV, PORT},
-    port::megabits,
+use probes::{
+    inventory::{Gid, Wire},
+    nic::{
+        Device, Netdev, Port,
+        count::{Counter, NETDEV, PORT},
+        port::{Known, Rate, megabits},
+    },
 };
 
 use super::{Dir, ReadError, tolerant::Tolerant};
@@ -107,6 +110,65 @@ fn netdev(dir: &Dir, name: String, files: &mut Tolerant) -> Netdev {
         megabits: files.text(dir, "speed").as_deref().and_then(megabits),
         admin_up: files.number::<u32>(dir, "flags").map(|flags| flags & ADMIN_UP != 0),
     }
+}
+
+/// What a port of a device is attached to. A file that can't be read leaves out what it says: the
+/// probe `nic` tells of it.
+pub(crate) fn wire(sysfs: &Dir, device: &str, number: u32) -> Wire {
+    let device = sysfs.dir("class/infiniband").dir(device);
+    let dir = device.dir(&format!("ports/{number}"));
+    let text = |name| dir.text(name).ok().flatten();
+    let mut port = Port {
+        number,
+        state: text("state"),
+        phys_state: None,
+        rate: text("rate"),
+        link_layer: text("link_layer"),
+        gids: None,
+        netdev: None,
+        counters: BTreeMap::new(),
+    };
+    let carries = port.state().is_some_and(|state| state.carries());
+    let shown = port.rate.as_deref().and_then(Rate::parse).filter(|_| carries);
+    if port.is_ethernet() && shown.as_ref().is_some_and(|rate| rate.speed == "SDR") {
+        let mut files = Tolerant::of(&device.name());
+        port.netdev = netdev_name(&device, &dir, number, &mut files)
+            .map(|name| netdev(&sysfs.dir("class/net").dir(&name), name, &mut files));
+    }
+    let bits_per_second = shown.map(|shown| match port.known_rate() {
+        Some(Known::Rate(bytes_per_second)) => bytes_per_second * 8.0,
+        // Too low a rate makes runs shorter, and no more.
+        Some(Known::Not(_)) | None => shown.gigabits * 1e9,
+    });
+    Wire {
+        port: number,
+        link_layer: port.link_layer.unwrap_or_default(),
+        bits_per_second,
+        gids: filled_gids(&dir),
+    }
+}
+
+/// The filled slots of a GID table, each with two files: a full table is long, so it is not listed.
+fn filled_gids(port: &Dir) -> Vec<Gid> {
+    let (gids, types) = (port.dir("gids"), port.dir("gid_attrs/types"));
+    let (mut found, mut empty) = (Vec::new(), 0);
+    for index in 0.. {
+        // Some drivers refuse to show an empty slot, others show zeros.
+        let address = match gids.text(&index.to_string()) {
+            Ok(None) => break,
+            Ok(Some(text)) => text.parse().ok().filter(|address: &Ipv6Addr| !address.is_unspecified()),
+            Err(_) => None,
+        };
+        empty = if address.is_some() { 0 } else { empty + 1 };
+        if let Some(address) = address {
+            let kind = types.text(&index.to_string()).ok().flatten();
+            found.push(Gid { index, address, roce_v2: kind.as_deref() == Some("RoCE v2") });
+        }
+        if empty == EMPTY_SLOTS {
+            break;
+        }
+    }
+    found
 }
 
 /// Counts the slots of a GID table that hold an address.

@@ -16,9 +16,10 @@ use probes::{
 };
 
 use super::{Found, Request, each_part, problem};
-use crate::sysfs::{Dir, Progress, ReadError, pci};
+use crate::sysfs::{Dir, Progress, ReadError, host, pci, rdma as ports};
 
 mod models;
+mod perftest;
 
 /// What a virtual function has: the way to the function that it is a part of.
 const PARENT: &str = "physfn";
@@ -27,7 +28,8 @@ pub(crate) fn read(request: &Request) -> Found<Inventory> {
     let sysfs = &request.roots.sysfs;
     let mut problems = Vec::new();
     let mut functions = identities(sysfs, &mut problems);
-    let rdma = rdma(sysfs, &mut problems);
+    let mut rdma = rdma(sysfs, &mut problems);
+    wires(sysfs, &mut rdma, &mut problems);
     let mut nics: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for device in &rdma {
         if let Some(pci) = &device.pci {
@@ -72,8 +74,9 @@ pub(crate) fn read(request: &Request) -> Found<Inventory> {
             .collect(),
         rdma,
         bridges: bridges.iter().filter_map(|pci| take(pci)).map(|(function, _)| function).collect(),
-        cpus: BTreeMap::new(),
-        perftest: None,
+        cpus: cpus(sysfs, &mut problems),
+        perftest: perftest::find(&request.perftest, &mut problems),
+        peer_memory: host::peer_memory(&Dir::at(sysfs, Progress::default())),
     };
     (vec![inventory], problems)
 }
@@ -118,6 +121,31 @@ fn rdma(sysfs: &Path, problems: &mut Vec<Problem>) -> Vec<Rdma> {
         found.push(Rdma { name, pci, ports, wire: None });
     }
     found
+}
+
+/// Reads what each device's first port is attached to, which asks its driver.
+fn wires(sysfs: &Path, rdma: &mut [Rdma], problems: &mut Vec<Problem>) {
+    let first: BTreeMap<String, u32> =
+        rdma.iter().filter_map(|rdma| Some((rdma.name.clone(), *rdma.ports.first()?))).collect();
+    let root = sysfs.to_path_buf();
+    let (found, unread) = each_part(first.keys().cloned().collect(), move |name, progress| {
+        let port = first.get(name).copied().unwrap_or(1);
+        Ok((name.to_string(), ports::wire(&Dir::at(&root, progress), name, port)))
+    });
+    problems.extend(unread);
+    for (name, wire) in found {
+        if let Some(device) = rdma.iter_mut().find(|device| device.name == name) {
+            device.wire = Some(wire);
+        }
+    }
+}
+
+/// The CPUs of each NUMA node. Without them programs run on any, which is no reason to stop.
+fn cpus(sysfs: &Path, problems: &mut Vec<Problem>) -> BTreeMap<u32, Vec<u32>> {
+    host::cpus(&Dir::at(sysfs, Progress::default())).unwrap_or_else(|error| {
+        problems.push(problem("cpus", &error));
+        BTreeMap::new()
+    })
 }
 
 /// The names that the inventory is made of. Without them nothing is known of any part, so the

@@ -45,6 +45,8 @@ impl Machine {
             roots: self.roots(),
             inventory: InventorySettings { nic_drivers },
             targets: Vec::new(),
+            // The machine of the test itself may have one.
+            perftest: self.root.path().join("perftest"),
             pcie: probes::pcie::Wanted::default(),
         }
     }
