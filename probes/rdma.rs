@@ -4,10 +4,15 @@
 //! each end uses of itself, its GID, CPU and GPU, it chooses alone; how much is sent, both compute
 //! from the same settings and both rates.
 
-use self::{command::Command, pair::Agreed};
+use self::{
+    command::Command,
+    pair::{Agreed, Direction},
+};
 use crate::{
-    Context, ParseError, Settings, Target, Unsupported,
+    Context, Measurement, Output, ParseError, Settings, Target, Unsupported,
     inventory::{Gid, Inventory, Perftest, Rdma, Wire},
+    partner::HostBandwidth,
+    perftest,
     settings::RdmaSettings,
 };
 
@@ -148,6 +153,22 @@ pub fn not_installed(settings: &RdmaSettings) -> Unsupported {
             "there is no {program} in {folder}, which [rdma] perftest_directory names: install perftest there"
         )
     })
+}
+
+/// Host memory bandwidth with a partner, where a run measured it: what `gdr` compares with.
+pub fn host_bandwidth(measurements: &[Measurement]) -> Option<HostBandwidth> {
+    let of = |direction: Direction| {
+        let has = |m: &&Measurement| {
+            m.metric == &metrics::WRITE && m.labels[2] == "host" && m.labels[3] == direction.word()
+        };
+        measurements.iter().find(has).map(|m| m.value)
+    };
+    Some(HostBandwidth { sent: of(Direction::Sent)?, received: of(Direction::Received)? })
+}
+
+/// What perftest says of its own failure, and the likely cause.
+fn explain(output: &Output) -> Option<String> {
+    perftest::read(&output.stdout, &output.stderr, None).cause()
 }
 
 /// The rails as targets.

@@ -110,6 +110,10 @@ impl Probe for Bandwidth {
         Ok(Plan { stages, uses: vec![nic] })
     }
 
+    fn explain(&self, output: &Output) -> Option<String> {
+        super::explain(output)
+    }
+
     fn parse(
         &self,
         ctx: &Context<'_>,

@@ -79,6 +79,10 @@ impl Probe for Gdr {
         Ok(Plan { stages, uses: vec![nic, gpu] })
     }
 
+    fn explain(&self, output: &Output) -> Option<String> {
+        super::explain(output)
+    }
+
     fn parse(
         &self,
         ctx: &Context<'_>,

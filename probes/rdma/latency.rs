@@ -64,6 +64,10 @@ impl Probe for Latency {
         Ok(Plan { stages, uses: vec![Use { resource: Resource::Nic(end.name().to_string()), amount }] })
     }
 
+    fn explain(&self, output: &Output) -> Option<String> {
+        super::explain(output)
+    }
+
     fn parse(
         &self,
         ctx: &Context<'_>,

@@ -84,6 +84,10 @@ impl Probe for Loopback {
         Ok(Plan { stages, uses })
     }
 
+    fn explain(&self, output: &Output) -> Option<String> {
+        super::explain(output)
+    }
+
     fn parse(
         &self,
         ctx: &Context<'_>,

@@ -37,8 +37,7 @@ pub(super) async fn choose(
     told: &mut Told,
 ) -> Result<Session, Outcome> {
     let (config, parts) = (core.config.borrow().clone(), core.parts.borrow().clone());
-    let rails = probes::rdma::rails(&parts.present, &config.settings);
-    let Some(rail) = rails.iter().position(|device| device.name == target.id()) else {
+    let Some(rail) = probes::rdma::rail_of(&parts.present, &config.settings.rdma, target.id()) else {
         return Err(Outcome::Unsupported(format!("{target} is not one of the rails: see rdma.rails")));
     };
     let members = match peer {

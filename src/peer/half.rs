@@ -55,7 +55,8 @@ pub(crate) fn enter(
         let why = wanted.first().and_then(|probe| unsupported.remove(probe.name()));
         return Err(Outcome::Unsupported(why.unwrap_or_else(|| "nothing is asked for".to_string())));
     }
-    let wire = probes::rdma::end(&ctx).map_err(|why| Outcome::Unsupported(why.0))?;
+    let wire = probes::rdma::End::of(&parts.present, &config.settings.rdma, target.id())
+        .map_err(|why| Outcome::Unsupported(why.0))?;
     let now = epoch_seconds();
     let hold = core.holds.current(now);
     let plan = Plan { stages: Vec::new(), uses };
@@ -74,8 +75,8 @@ pub(crate) fn enter(
     let end = End {
         device: target.id().to_string(),
         port: port.number(),
-        gid: wire.gid,
-        bits_per_second: wire.bits_per_second,
+        gid: wire.gid.map(|gid| gid.address),
+        bits_per_second: Some(wire.bits_per_second),
         now,
     };
     Ok(Half { port, unsupported, end, _permit: permit })

@@ -114,7 +114,10 @@ impl Session {
             probes: wish.probes.iter().filter(supported).map(|probe| probe.name().to_string()).collect(),
             on_demand: wish.on_demand,
             due: wish.due,
-            parameters: probes::rdma::parameters(&config.settings.rdma),
+            parameters: probes::rdma::parameters(&config.settings.rdma)
+                .into_iter()
+                .map(|(name, value)| (name.to_string(), value))
+                .collect(),
             end: half.end.clone(),
         };
         let within = until(wish.until, ANSWER_WITHIN);
