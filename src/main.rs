@@ -21,6 +21,8 @@ mod judge;
 mod lane;
 mod logs;
 mod metrics;
+#[cfg_attr(not(test), expect(dead_code, reason = "wired up with the leases"))]
+mod peers;
 mod read;
 mod run;
 mod runner;
