@@ -25,16 +25,13 @@ use crate::{
     lane::{self, Lane},
     metrics::{self, Cell, Format, Process, Reload, Totals},
     peer::{identity::Identities, lease::Leases, ports::Ports, skew::Skew},
-    peers::{
-        self,
-        membership::{Member, Membership},
-        plan,
-        slot::Slots,
-    },
+    peers::membership::Membership,
     run::Run,
     runner::{Stop, epoch_seconds},
     words,
 };
+
+mod pairs;
 
 /// The running agent, shared by the web server and whoever else looks at it.
 #[derive(Debug)]
@@ -47,6 +44,7 @@ pub(crate) struct Agent {
     publish: Mutex<watch::Sender<Arc<Config>>>,
     lanes: watch::Sender<Vec<Arc<Lane>>>,
     membership: watch::Sender<Arc<Membership>>,
+    list_problem: watch::Sender<Option<Arc<str>>>,
     tasks: TaskTracker,
     process: Arc<Cell<Process>>,
     reload: Cell<Reload>,
@@ -72,9 +70,6 @@ pub(crate) enum Lookup {
     #[error("there is no peer {peer:?}; known are {known}")]
     Peer { peer: String, known: String },
 }
-
-/// Names told to somebody who named an unknown peer; a fleet has thousands.
-const PEERS_TOLD: usize = 20;
 
 impl Agent {
     /// Builds the agent and takes up what an earlier process left. Nothing runs yet.
@@ -117,6 +112,7 @@ impl Agent {
             publish: Mutex::new(publish),
             lanes: watch::Sender::default(),
             membership,
+            list_problem: watch::Sender::default(),
             tasks: TaskTracker::new(),
             process: Arc::new(Cell::of(metrics::sample_process().unwrap_or_default())),
             reload: Cell::of(Reload { good: true, good_at: now }),
@@ -186,38 +182,6 @@ impl Agent {
         }
     }
 
-    /// Keeps the list of peers up to date until `shutdown`.
-    pub(crate) async fn follow_members(self: Arc<Self>, shutdown: CancellationToken) {
-        peers::watch::follow(self.config.clone(), self.membership.clone(), shutdown).await;
-    }
-
-    /// Every agent that this one may measure with, itself included.
-    pub(crate) fn members(&self) -> Arc<Membership> {
-        self.core.members.borrow().clone()
-    }
-
-    /// What partners were granted here.
-    pub(crate) fn leases(&self) -> &Leases {
-        &self.core.leases
-    }
-
-    /// What this agent proves its name with.
-    pub(crate) fn peer_tls(&self) -> Result<Arc<crate::peer::identity::Tls>, crate::run::Outcome> {
-        self.core.tls()
-    }
-
-    /// Whether a rail has to be measured.
-    pub(crate) fn rail_due(&self, target: &Target) -> bool {
-        let config = self.config.borrow();
-        let interval = config.timings.get("ib_write_bw").map_or(Duration::ZERO, |timing| timing.interval);
-        let slots = Slots::new(config.peers.slot);
-        plan::due(self.covered_at(target), epoch_seconds(), interval, &slots)
-    }
-
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.core
-    }
-
     /// Why a lane never runs by itself; none if it does.
     pub(crate) fn off(&self, lane: &Lane) -> Option<String> {
         let config = self.config.borrow();
@@ -229,41 +193,8 @@ impl Agent {
             {
                 Some("active probes are off: set active = true or start with --active".to_string())
             }
-            (Schedule::Interval, Scope::EachPair) => self.core.alone(),
+            (Schedule::Interval, Scope::EachPair) => self.alone(),
             (Schedule::Interval, Scope::AllTargets | Scope::EachTarget) => None,
-        }
-    }
-
-    /// When a rail was last measured with any partner, in seconds since the epoch; 0 if never.
-    pub(crate) fn covered_at(&self, target: &Target) -> f64 {
-        let lanes = self.lanes.borrow();
-        let pairs =
-            lanes.iter().filter(|lane| lane.is_scheduled_pair() && lane.target.as_ref() == Some(target));
-        let at =
-            pairs.filter_map(|lane| lane.view().standings.get(target)?.completed.as_ref().map(|(at, _)| *at));
-        at.fold(0.0, f64::max)
-    }
-
-    /// A peer that a caller names, for a test that needs one.
-    pub(crate) fn find_peer(&self, lane: &Lane, peer: Option<&str>) -> Result<Option<Member>, Lookup> {
-        let Some(peer) = peer else { return Ok(None) };
-        if lane.probe.scope() != Scope::EachPair {
-            return Err(Lookup::Alone(lane.probe.name().to_string()));
-        }
-        let (members, own) = (self.members(), self.config.borrow().node_name.clone());
-        match members.find(peer).filter(|_| peer != own) {
-            Some(member) => Ok(Some(member.clone())),
-            None => {
-                let others = members.iter().filter(|member| *member.name != *own);
-                let mut known: Vec<&str> = others.map(|member| &*member.name).take(PEERS_TOLD + 1).collect();
-                if known.is_empty() {
-                    known.push("none: set peers.static or peers.file_sd");
-                }
-                if known.len() > PEERS_TOLD {
-                    known[PEERS_TOLD] = "..";
-                }
-                Err(Lookup::Peer { peer: peer.to_string(), known: known.join(", ") })
-            }
         }
     }
 

@@ -33,6 +33,13 @@ pub(crate) struct Config {
     pub(crate) settings: Settings,
 }
 
+impl Config {
+    /// How often a rail is to be measured with a partner.
+    pub(crate) fn rail_interval(&self) -> Duration {
+        self.timings.get("ib_write_bw").map_or(Duration::MAX, |timing| timing.interval)
+    }
+}
+
 /// Where the agent listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Web {

@@ -78,10 +78,10 @@ impl Core {
         if config.peers.identity.is_none() {
             return Some(NO_IDENTITY.to_string());
         }
-        if members.len() == 0 {
+        if members.members().is_empty() {
             return Some("there is no other node: set peers.static or peers.file_sd".to_string());
         }
-        members.find(&config.node_name).is_none().then(|| {
+        members.get(&config.node_name).is_none().then(|| {
             format!(
                 "{:?} is not in the list of peers; node_name must be the name of one entry",
                 config.node_name
@@ -90,10 +90,12 @@ impl Core {
     }
 
     /// Whom to ask now, in this order: this slot's partner, then the next candidates.
-    pub(crate) fn partners_now(&self) -> Vec<Member> {
+    pub(crate) fn partners_now(&self) -> Vec<Arc<Member>> {
         let (config, members) = (self.config.borrow().clone(), self.members.borrow().clone());
-        let slot = Slots::new(config.peers.slot).number(epoch_seconds());
-        pairing::choices(slot, &members, &config.node_name)
+        let slot = Slots::new(config.peers.slot).at(epoch_seconds());
+        let pairs = pairing::pairs(slot, &members);
+        let order = pairs.partner(&config.node_name).into_iter().chain(pairs.candidates(&config.node_name));
+        order.cloned().collect()
     }
 
     /// Ends the agent because a part of it failed: systemd starts it anew, with all that the

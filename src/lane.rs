@@ -65,7 +65,7 @@ enum Job {
         /// When the caller stops waiting, if that is before the probe's own deadline.
         until: Option<Instant>,
         /// With whom; none lets the lane choose.
-        peer: Option<Member>,
+        peer: Option<Arc<Member>>,
     },
     /// Its part in a lease that this node has opened.
     Opened(Arc<Session>),
@@ -174,7 +174,7 @@ impl Lane {
     pub(crate) async fn run_now(
         &self,
         until: Option<Instant>,
-        peer: Option<Member>,
+        peer: Option<Arc<Member>>,
     ) -> Result<Arc<Run>, Busy> {
         self.ask(Job::Own { until, peer })?.await.map_err(|_| Busy)
     }

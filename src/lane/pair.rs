@@ -32,7 +32,7 @@ pub(super) async fn choose(
     core: &Arc<Core>,
     probe: &'static dyn Probe,
     target: &Target,
-    peer: Option<Member>,
+    peer: Option<Arc<Member>>,
     until: Option<Instant>,
     told: &mut Told,
 ) -> Result<Session, Outcome> {
@@ -52,7 +52,7 @@ pub(super) async fn choose(
     for member in members.iter().take(MOST_ASKED) {
         told.peer = Some(member.name.to_string());
         let wish = Wish { target, rail, probes: &[probe], member, on_demand: true, due: true, until };
-        match Session::open(core, &wish).await {
+        match Session::open(core, &wish).await.map_err(|none| none.outcome) {
             Err(Outcome::Skipped(skip)) => {
                 let theirs =
                     [SkipReason::Refused, SkipReason::Away, SkipReason::Untrusted].contains(&skip.reason);

@@ -6,6 +6,7 @@ use probes::{Target, Verdict};
 
 use crate::{
     judge,
+    peers::coverage::Coverage,
     run::{Outcome, Report, Run},
 };
 
@@ -40,38 +41,31 @@ pub(crate) struct Standing {
 
 /// The nodes that a target was measured with.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Partners(Vec<Met>);
-
-/// The newest run with one node.
-#[derive(Clone, Debug)]
-struct Met {
-    peer: String,
-    at: f64,
-    /// Kept for the newest few only.
-    run: Option<Arc<Run>>,
+pub(crate) struct Partners {
+    coverage: Coverage,
+    /// The newest run with each of the last partners, newest first.
+    recent: Vec<(f64, Arc<Run>)>,
 }
 
 /// Partners whose values are shown: their number is bounded whatever the size of the fleet.
 const SHOWN: usize = 3;
-/// For how long a partner counts, in seconds.
-const DAY: f64 = 86_400.0;
 
 impl Partners {
     fn meet(&mut self, peer: &str, at: f64, run: &Arc<Run>) {
-        self.0.retain(|met| met.peer != peer && at - met.at < DAY);
-        let place = self.0.iter().position(|met| met.at <= at).unwrap_or(self.0.len());
-        self.0.insert(place, Met { peer: peer.to_string(), at, run: Some(run.clone()) });
-        self.0.iter_mut().skip(SHOWN).for_each(|met| met.run = None);
+        self.coverage.completed(&peer.into(), at);
+        self.recent.retain(|(_, known)| known.peer != run.peer);
+        let place = self.recent.iter().position(|(known, _)| *known <= at).unwrap_or(self.recent.len());
+        self.recent.insert(place, (at, run.clone()));
+        self.recent.truncate(SHOWN);
     }
 
     /// The newest runs with different partners, and when they ended.
-    pub(crate) fn recent(&self) -> impl Iterator<Item = (f64, &Arc<Run>)> {
-        self.0.iter().filter_map(|met| Some((met.at, met.run.as_ref()?)))
+    pub(crate) fn recent(&self) -> impl Iterator<Item = &(f64, Arc<Run>)> {
+        self.recent.iter()
     }
 
-    /// The names of the partners of the last 24 hours.
-    pub(crate) fn within_a_day(&self, now: f64) -> impl Iterator<Item = &str> {
-        self.0.iter().filter(move |met| now - met.at < DAY).map(|met| met.peer.as_str())
+    pub(crate) fn coverage(&self) -> &Coverage {
+        &self.coverage
     }
 }
 

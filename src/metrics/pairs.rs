@@ -12,7 +12,7 @@ use prometheus_client::{
     registry::Unit,
 };
 
-use super::gauge;
+use super::{gauge, info};
 use crate::{
     agent::Agent,
     lane::{Lane, View},
@@ -42,7 +42,8 @@ pub(super) fn encode(
         }
         let rail = rails.entry(target.id()).or_default();
         let standing = view.standings.get(target);
-        rail.partners.extend(standing.into_iter().flat_map(|standing| standing.partners.within_a_day(now)));
+        rail.partners
+            .extend(standing.into_iter().flat_map(|standing| standing.partners.coverage().names(now)));
         let at = standing.and_then(|standing| standing.completed.as_ref()).map_or(0.0, |(at, _)| *at);
         rail.oldest = Some(rail.oldest.map_or(at, |oldest| oldest.min(at)));
     }
@@ -55,9 +56,20 @@ pub(super) fn encode(
         )?)
     };
     #[expect(clippy::cast_precision_loss, reason = "counts")]
-    let (members, leases) = (agent.members().len() as f64, agent.leases().count() as f64);
+    let (members, leases) = (agent.members().members().len() as f64, agent.leases().count() as f64);
     single(encoder, "peer_members", "Agents in the membership, this one included.", None, members)?;
     single(encoder, "peer_leases", "Leases that partners have here now.", None, leases)?;
+    let good = f64::from(u8::from(agent.list_problem().is_none()));
+    single(
+        encoder,
+        "peer_list_last_read_successful",
+        "Whether the list of peers could be read.",
+        None,
+        good,
+    )?;
+    let digest = format!("{:016x}", agent.members().digest());
+    let help = "The names in the list of peers, as a hash: agents with different ones make different pairs.";
+    info(encoder, "peer_list", help, &[("digest", &digest)])?;
     if let Some(skew) = agent.core().skew.seconds() {
         let help = "How far the clock of the newest partner is ahead of ours.";
         single(encoder, "peer_clock_skew", help, Some(Unit::Seconds), skew)?;

@@ -7,7 +7,7 @@ use probes::{Partner, Probe, Scope, Target, partner::Side};
 use super::{
     half,
     lease::Lease,
-    message::{LeaseGranted, LeaseRequest, Refusal, plain},
+    message::{LeaseGranted, LeaseRequest, NO_RAIL, NOT_DUE, Refusal, UNSUPPORTED, plain},
     session::GPU_PROBE,
 };
 use crate::{
@@ -38,7 +38,7 @@ pub(crate) fn grant(
         return Err(Refusal::new("wrong_node", detail, LATER));
     }
     let members = agent.members();
-    let Some(member) = members.find(&request.opener) else {
+    let Some(member) = members.get(&request.opener) else {
         let detail = format!("{} is not in the list of peers here", request.opener);
         return Err(Refusal::new("unknown_peer", detail, LATER));
     };
@@ -55,16 +55,14 @@ pub(crate) fn grant(
         return Err(Refusal::new("parameters_differ", detail, LATER));
     }
     let parts = agent.parts();
-    let rails = probes::rdma::rails(&parts.present, &config.settings);
-    let Some(device) = rails.get(request.rail) else {
-        let detail =
-            format!("there is no rail {} here: {} has {}", request.rail, config.node_name, rails.len());
-        return Err(Refusal::new("no_rail", detail, LATER));
+    let Some(device) = probes::rdma::device_of(&parts.present, &config.settings.rdma, request.rail) else {
+        let detail = format!("{} has no rail {}, counted from 0", config.node_name, request.rail);
+        return Err(Refusal::new(NO_RAIL, detail, LATER));
     };
     let target = Target::Rdma(device.name.clone());
     if !request.on_demand && !request.due && !agent.rail_due(&target) {
         let detail = format!("{target} was measured within the interval");
-        return Err(Refusal::new("not_due", detail, LATER));
+        return Err(Refusal::new(NOT_DUE, detail, LATER));
     }
     let known: Vec<&'static dyn Probe> = request
         .probes
@@ -75,7 +73,7 @@ pub(crate) fn grant(
         })
         .collect();
     if known.is_empty() {
-        return Err(Refusal::new("unsupported", "none of these probes is switched on here", LATER));
+        return Err(Refusal::new(UNSUPPORTED, "none of these probes is switched on here", LATER));
     }
     let mut partner = Partner {
         name: request.opener.clone(),
@@ -105,11 +103,7 @@ pub(crate) fn grant(
 /// The lane that runs our half of a probe in a lease.
 pub(crate) fn lane(agent: &Agent, lease: &Lease, probe: &str) -> Result<Arc<Lane>, Refusal> {
     if !lease.probes.contains(probe) {
-        return Err(Refusal::new(
-            "unsupported",
-            format!("{} is not part of this lease", plain(probe)),
-            LATER,
-        ));
+        return Err(Refusal::new(UNSUPPORTED, format!("{} is not part of this lease", plain(probe)), LATER));
     }
     match agent.find(probe, Some(&lease.half.end.device)) {
         Ok((lane, _)) => Ok(lane),
@@ -124,7 +118,7 @@ fn refusal(outcome: Outcome) -> Refusal {
             let retry_after = if skip.reason == SkipReason::Locked { SOON } else { skip.retry_after };
             Refusal::new(skip.reason.word(), skip.detail, retry_after)
         }
-        Outcome::Unsupported(why) => Refusal::new("unsupported", why, LATER),
+        Outcome::Unsupported(why) => Refusal::new(UNSUPPORTED, why, LATER),
         other @ (Outcome::Completed | Outcome::Failed(_) | Outcome::Unreadable(_)) => {
             Refusal::new("failed", other.for_everybody(), LATER)
         }

@@ -13,6 +13,11 @@ pub(crate) const MESSAGE_BYTES: usize = 16 * 1024;
 /// The most of a partner's words that are kept, in characters: a sentence.
 const WORDS: usize = 300;
 
+/// Refusals that the opener acts upon, beside the words of its own gate's skips.
+pub(crate) const NOT_DUE: &str = "not_due";
+pub(crate) const NO_RAIL: &str = "no_rail";
+pub(crate) const UNSUPPORTED: &str = "unsupported";
+
 /// Asks for a lease.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct LeaseRequest {
@@ -70,7 +75,7 @@ pub(crate) struct StageRequest {
 /// Why not.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Refusal {
-    /// A word: that of a skip, or `unknown_peer`, `parameters_differ`, `not_due`, `failed` ..
+    /// A word: that of a skip, or [`NOT_DUE`], `unknown_peer`, `parameters_differ` ..
     pub(crate) reason: String,
     /// The same for a person.
     pub(crate) detail: String,

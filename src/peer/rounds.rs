@@ -10,119 +10,141 @@ use super::session::{Session, Wish};
 use crate::{
     agent::Agent,
     config::Config,
-    lane::Lane,
     peers::{
-        membership::{Member, Membership},
-        plan::{self, Attempt, Situation},
+        pairing,
+        plan::{Asked, Attempt, Ended, Plan, Rail, Why},
         slot::Slots,
     },
     run::Outcome,
     runner::epoch_seconds,
 };
 
+/// What a lease for one rail usually takes, in seconds: nine calls of perftest without GPU memory
+/// and fifteen with it, each a second or two.
+const LEASE: f64 = 30.0;
+/// The same in slots that are too short for that, as a part of them.
+const SHORT_LEASE: f64 = 0.2;
+
 /// Rounds until the agent stops.
 pub(crate) async fn run(agent: Arc<Agent>, shutdown: CancellationToken) {
     let mut config = agent.config.clone();
+    let mut members = agent.core().members.clone();
     loop {
         let slots = Slots::new(config.borrow_and_update().peers.slot);
-        let slot = slots.number(epoch_seconds());
+        members.borrow_and_update();
+        let slot = slots.at(epoch_seconds());
         select! {
             () = shutdown.cancelled() => return,
-            // What has changed may be the slots themselves.
+            // What has changed may be the slots, or the pairs.
             Ok(()) = config.changed() => {}
+            Ok(()) = members.changed() => {}
             () = async {
-                round(&agent, &slots, slot).await;
-                sleep(slots.until(slots.start(slot + 1), epoch_seconds())).await;
+                round(&agent, slots, slot).await;
+                sleep(until(slots.end(slot))).await;
             } => {}
         }
     }
 }
 
 /// The attempts of what is left of a slot.
-async fn round(agent: &Arc<Agent>, slots: &Slots, slot: u64) {
+async fn round(agent: &Arc<Agent>, slots: Slots, slot: u64) {
     let config = agent.config.borrow().clone();
-    let members = agent.members();
-    if !config.active || agent.core().alone().is_some() {
+    if !config.active || agent.alone().is_some() {
         return;
     }
     let rails = rails(agent, &config);
-    let covered: Vec<f64> = rails.iter().map(|target| agent.covered_at(target)).collect();
-    let now = epoch_seconds();
-    let attempts = attempts(&config, &members, slots, slot, &covered, now).await;
-    for Attempt { at, rail, partner, fallback } in attempts {
-        sleep(slots.until(at, epoch_seconds())).await;
-        let (Some(target), Some(member)) = (rails.get(rail), members.find(&partner)) else { continue };
+    let Some(mut plan) = plan(agent, &config, &rails, slots, slot).await else { return };
+    while let Some(attempt) = plan.next(epoch_seconds()).cloned() {
+        sleep(until(attempt.at)).await;
+        let Some((_, target)) = rails.iter().find(|(rail, _)| *rail == attempt.rail) else { continue };
         // A partner may have come first in the meantime.
-        if fallback && !agent.rail_due(target) {
+        if attempt.why == Why::Fallback && !agent.rail_due(target) {
+            plan.covered(attempt.rail);
             continue;
         }
-        attempt(agent, target, rail, member).await;
+        let ended = try_lease(agent, target, &attempt).await;
+        plan.ended(&attempt, ended);
     }
 }
 
 /// Computed beside the runtime: it sorts the whole fleet.
-async fn attempts(
+async fn plan(
+    agent: &Arc<Agent>,
     config: &Config,
-    members: &Arc<Membership>,
-    slots: &Slots,
+    rails: &[(u32, Target)],
+    slots: Slots,
     slot: u64,
-    covered: &[f64],
-    now: f64,
-) -> Vec<Attempt> {
-    let interval = config.timings.get("ib_write_bw").map_or(Duration::ZERO, |timing| timing.interval);
-    let (own, members, slots, covered) =
-        (config.node_name.clone(), members.clone(), slots.clone(), covered.to_vec());
-    let computed = tokio::task::spawn_blocking(move || {
-        plan::attempts(&Situation {
-            own: &own,
-            members: &members,
-            slots: &slots,
-            slot,
-            covered: &covered,
+) -> Option<Plan> {
+    let (me, members, recent) = (config.node_name.clone(), agent.members(), agent.recent_partners());
+    let rails: Vec<Rail> = rails
+        .iter()
+        .map(|(number, target)| Rail { number: *number, covered: agent.covered_at(target) })
+        .collect();
+    let interval = config.rail_interval().as_secs_f64();
+    let planned = tokio::task::spawn_blocking(move || {
+        let pairs = pairing::pairs(slot, &members);
+        Plan::new(&Asked {
+            now: epoch_seconds(),
+            me: &me,
+            slots,
+            pairs: &pairs,
+            rails: &rails,
             interval,
-            now,
+            run: LEASE.min(slots.length() * SHORT_LEASE),
+            recent: &recent,
         })
     });
-    computed.await.unwrap_or_default()
+    planned.await.ok()
 }
 
 /// Opens one lease for a rail, and runs everything in it that is switched on.
-async fn attempt(agent: &Arc<Agent>, target: &Target, rail: usize, member: &Member) {
-    let lanes = lanes(agent, target);
-    let Some(first) = lanes.first() else { return };
+async fn try_lease(agent: &Arc<Agent>, target: &Target, attempt: &Attempt) -> Ended {
+    let lanes = agent.pair_lanes(target);
+    let Some(first) = lanes.first() else { return Ended::NoBudget };
     let probes: Vec<&'static dyn Probe> = lanes.iter().map(|lane| lane.probe).collect();
-    let due = agent.rail_due(target);
-    let wish = Wish { target, rail, probes: &probes, member, on_demand: false, due, until: None };
+    let due = attempt.why != Why::IfDue || agent.rail_due(target);
+    let rail = attempt.rail as usize;
+    let wish =
+        Wish { target, rail, probes: &probes, member: &attempt.partner, on_demand: false, due, until: None };
+    let peer = &attempt.partner.name;
     let session = match Session::open(agent.core(), &wish).await {
         Ok(session) => Arc::new(session),
-        Err(outcome) => {
-            tracing::debug!(peer = %member.name, device = %target, %outcome, "no lease");
-            if due {
-                first.note(member.name.to_string(), outcome).await;
+        Err(none) => {
+            tracing::debug!(peer = %peer, device = %target, outcome = %none.outcome, "no lease");
+            let ended = none.ended();
+            if ended != Ended::NotDue {
+                first.note(peer.to_string(), none.outcome).await;
             }
-            return;
+            return ended;
         }
     };
+    let mut ended = Ended::Failed;
     for lane in &lanes {
-        if let Ok(run) = lane.run_in(session.clone()).await
-            && let Outcome::Failed(failure) = &run.outcome
-        {
-            tracing::info!(peer = %member.name, device = %target, probe = run.probe, %failure, "a run with a partner failed");
+        let Ok(run) = lane.run_in(session.clone()).await else { continue };
+        match &run.outcome {
+            Outcome::Completed => ended = Ended::Covered,
+            Outcome::Failed(failure) => {
+                tracing::info!(peer = %peer, device = %target, probe = run.probe, %failure, "a run with a partner failed");
+            }
+            Outcome::Skipped(_) | Outcome::Unsupported(_) | Outcome::Unreadable(_) => {}
         }
     }
     session.close().await;
+    ended
 }
 
-/// The rails of this node.
-fn rails(agent: &Agent, config: &Config) -> Vec<Target> {
-    let parts = agent.parts();
-    let rails = probes::rdma::rails(&parts.present, &config.settings);
-    rails.into_iter().map(|device| Target::Rdma(device.name.clone())).collect()
+/// The rails of this node, by number.
+fn rails(agent: &Agent, config: &Config) -> Vec<(u32, Target)> {
+    let (parts, settings) = (agent.parts(), &config.settings.rdma);
+    let devices = probes::rdma::rails(&parts.present, settings).into_iter();
+    devices
+        .filter_map(|device| {
+            let rail = probes::rdma::rail_of(&parts.present, settings, &device.name)?;
+            Some((u32::try_from(rail).ok()?, Target::Rdma(device.name.clone())))
+        })
+        .collect()
 }
 
-/// The lanes that one lease serves, in the order of the catalogue.
-fn lanes(agent: &Agent, target: &Target) -> Vec<Arc<Lane>> {
-    let mut lanes = agent.lanes();
-    lanes.retain(|lane| lane.is_scheduled_pair() && lane.target.as_ref() == Some(target));
-    lanes
+fn until(at: f64) -> Duration {
+    Duration::try_from_secs_f64(at - epoch_seconds()).unwrap_or_default()
 }

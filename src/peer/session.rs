@@ -21,12 +21,12 @@ use tokio_util::sync::CancellationToken;
 use super::{
     half::{self, Half},
     link::{Link, LinkError},
-    message::{LeaseGranted, LeaseRequest, Refusal, StageRequest},
+    message::{LeaseGranted, LeaseRequest, NO_RAIL, NOT_DUE, Refusal, StageRequest, UNSUPPORTED},
     stage::{AFTER_CLIENT, explain},
 };
 use crate::{
     core::Core,
-    peers::membership::Member,
+    peers::{membership::Member, plan::Ended},
     run::{Evidence, Failure, Outcome, Skip, SkipReason},
     runner::{self, Stop},
 };
@@ -39,6 +39,8 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(15);
 const COLLISIONS: u32 = 4;
 /// How long is waited then, at most; by chance, so that one of the two comes first.
 const COLLISION_PAUSE: Duration = Duration::from_millis(1500);
+/// The longest that a partner may ask us to wait.
+const LONGEST_RETRY: Duration = Duration::from_secs(3600);
 /// When a partner that is away or not trusted is worth asking again.
 const AWAY_RETRY: Duration = Duration::from_secs(300);
 
@@ -48,7 +50,7 @@ pub(crate) struct Wish<'a> {
     pub(crate) target: &'a Target,
     pub(crate) rail: usize,
     pub(crate) probes: &'a [&'static dyn Probe],
-    pub(crate) member: &'a Member,
+    pub(crate) member: &'a Arc<Member>,
     pub(crate) on_demand: bool,
     /// Whether this node's own rail has to be measured now.
     pub(crate) due: bool,
@@ -72,30 +74,27 @@ pub(crate) struct Session {
 
 impl Session {
     /// Asks a partner for a lease, after our own gate said yes.
-    pub(crate) async fn open(core: &Arc<Core>, wish: &Wish<'_>) -> Result<Session, Outcome> {
+    pub(crate) async fn open(core: &Arc<Core>, wish: &Wish<'_>) -> Result<Session, NoLease> {
         let mut tries = 0;
         loop {
-            let refused = match Session::try_open(core, wish).await {
-                Err(Outcome::Skipped(skip)) => skip,
-                other => return other,
+            let none = match Session::try_open(core, wish).await {
+                Ok(session) => return Ok(session),
+                Err(none) => none,
             };
             tries += 1;
-            let collided = refused.reason == SkipReason::Refused && refused.retry_after <= COLLISION_PAUSE;
-            if !collided || tries > COLLISIONS {
-                return Err(Outcome::Skipped(refused));
-            }
             let pause = COLLISION_PAUSE.mul_f64(rand::random_range(0.1..1.0));
-            if wish.until.is_some_and(|until| until <= Instant::now() + pause) {
-                return Err(Outcome::Skipped(refused));
+            let patient = wish.until.is_none_or(|until| until > Instant::now() + pause);
+            if !none.refused_as(SkipReason::Locked.word()) || tries > COLLISIONS || !patient {
+                return Err(none);
             }
             select! {
-                () = core.shutdown.cancelled() => return Err(Outcome::Skipped(refused)),
+                () = core.shutdown.cancelled() => return Err(none),
                 () = sleep(pause) => {}
             }
         }
     }
 
-    async fn try_open(core: &Arc<Core>, wish: &Wish<'_>) -> Result<Session, Outcome> {
+    async fn try_open(core: &Arc<Core>, wish: &Wish<'_>) -> Result<Session, NoLease> {
         let config = core.config.borrow().clone();
         let peer = wish.member.name.to_string();
         let mut partner = Partner {
@@ -126,7 +125,7 @@ impl Session {
             let granted: LeaseGranted = link.ask(Method::POST, "/peer/v1/leases", &request, within).await?;
             Ok((link, granted))
         };
-        let (link, granted) = asked.await.map_err(|error| Outcome::Skipped(skip(&peer, error)))?;
+        let (link, granted) = asked.await.map_err(|error| NoLease::of(&peer, error))?;
         core.skew.note(granted.end.now - half.end.now);
         let ports = &config.peers.ports;
         if !ports.contains(&granted.end.port) {
@@ -136,11 +135,8 @@ impl Session {
                 ports.start,
                 ports.len() - 1
             );
-            return Err(Outcome::Skipped(Skip {
-                reason: SkipReason::Refused,
-                detail,
-                retry_after: AWAY_RETRY,
-            }));
+            let skip = Skip { reason: SkipReason::Refused, detail, retry_after: AWAY_RETRY };
+            return Err(Outcome::Skipped(skip).into());
         }
         let mut unsupported = half.unsupported.clone();
         for (probe, why) in &granted.unsupported {
@@ -282,22 +278,66 @@ fn until(caller: Option<Instant>, span: Duration) -> Duration {
     caller.map_or(span, |until| until.saturating_duration_since(Instant::now()).min(span))
 }
 
-/// Why there is no lease, as a skip: it says nothing of the hardware.
-fn skip(peer: &str, error: LinkError) -> Skip {
-    let detail = match &error {
-        LinkError::Refused(refusal) => format!("{peer} says no: {}: {}", refusal.reason, refusal.detail),
-        LinkError::Away { .. } | LinkError::Untrusted { .. } | LinkError::Answer(_) => {
-            format!("{peer}: {error}")
+/// Why there is no lease. It says nothing of the hardware.
+#[derive(Debug)]
+pub(crate) struct NoLease {
+    pub(crate) outcome: Outcome,
+    /// The partner's word for its refusal; none if it was not the partner who said no.
+    refusal: Option<String>,
+}
+
+impl From<Outcome> for NoLease {
+    fn from(outcome: Outcome) -> NoLease {
+        NoLease { outcome, refusal: None }
+    }
+}
+
+impl NoLease {
+    fn of(peer: &str, error: LinkError) -> NoLease {
+        let detail = match &error {
+            LinkError::Refused(refusal) => format!("{peer} says no: {}: {}", refusal.reason, refusal.detail),
+            LinkError::Away { .. } | LinkError::Untrusted { .. } | LinkError::Answer(_) => {
+                format!("{peer}: {error}")
+            }
+        };
+        let (reason, retry_after, refusal) = match error {
+            LinkError::Away { .. } => (SkipReason::Away, AWAY_RETRY, None),
+            LinkError::Untrusted { .. } => (SkipReason::Untrusted, AWAY_RETRY, None),
+            LinkError::Answer(_) => (SkipReason::Refused, AWAY_RETRY, None),
+            LinkError::Refused(Refusal { reason, retry_after, .. }) => {
+                let wait = Duration::try_from_secs_f64(retry_after).unwrap_or(AWAY_RETRY);
+                (SkipReason::Refused, wait.min(LONGEST_RETRY), Some(reason))
+            }
+        };
+        NoLease { outcome: Outcome::Skipped(Skip { reason, detail, retry_after }), refusal }
+    }
+
+    fn refused_as(&self, word: &str) -> bool {
+        self.refusal.as_deref() == Some(word)
+    }
+
+    /// What it means for the other attempts of the slot.
+    pub(crate) fn ended(&self) -> Ended {
+        if self.refused_as(NOT_DUE) {
+            return Ended::NotDue;
         }
-    };
-    let (reason, retry_after) = match error {
-        LinkError::Away { .. } => (SkipReason::Away, AWAY_RETRY),
-        LinkError::Untrusted { .. } => (SkipReason::Untrusted, AWAY_RETRY),
-        LinkError::Answer(_) => (SkipReason::Refused, AWAY_RETRY),
-        LinkError::Refused(Refusal { retry_after, .. }) => (
-            SkipReason::Refused,
-            Duration::try_from_secs_f64(retry_after).unwrap_or(AWAY_RETRY).min(Duration::from_secs(3600)),
-        ),
-    };
-    Skip { reason, detail, retry_after }
+        let of_the_rail = [SkipReason::Locked.word(), SkipReason::Budget.word(), NO_RAIL, UNSUPPORTED];
+        match &self.outcome {
+            Outcome::Skipped(skip) => match skip.reason {
+                SkipReason::Budget => Ended::NoBudget,
+                SkipReason::Refused if of_the_rail.iter().any(|word| self.refused_as(word)) => {
+                    Ended::RailRefused
+                }
+                SkipReason::Refused | SkipReason::Away | SkipReason::Untrusted => Ended::PartnerRefused,
+                SkipReason::Inactive
+                | SkipReason::Held
+                | SkipReason::Busy
+                | SkipReason::Locked
+                | SkipReason::Occupied
+                | SkipReason::NoPartner => Ended::RailRefused,
+            },
+            Outcome::Unsupported(_) => Ended::NoBudget,
+            Outcome::Completed | Outcome::Failed(_) | Outcome::Unreadable(_) => Ended::Failed,
+        }
+    }
 }
