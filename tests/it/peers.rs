@@ -109,7 +109,7 @@ impl Fleet {
         node.machine.configure_as(
             name,
             &format!(
-                "active = true\n[occupancy]\ncheck = false\n\
+                "active = true\n[occupancy]\ncheck = false\n[budget]\nnetwork_mib_per_hour = 4000000000\ngpu_seconds_per_hour = 3600.0\n\
                  [peers]\nfile_sd = [\"{folder}/peers.json\"]\nlisten_address = [\"{}:{port}\"]\nport = {port}\n\
                  certificate_file = \"{folder}/{name}.pem\"\nkey_file = \"{folder}/{name}.key\"\nca_file = \"{folder}/ca.pem\"\n\
                  first_port = {first}\n{}\n\
@@ -142,7 +142,7 @@ impl Node {
     }
 
     fn probe(&self, asked: &str) -> Answer {
-        self.machine.ask("GET", &format!("/probe?{asked}"), "")
+        self.machine.ask("GET", &format!("/probe?{asked}&debug=true"), "")
     }
 
     /// Waits until no stand-in of this node runs and no lease is left.
@@ -227,6 +227,8 @@ fn recorded_outputs_of_real_nodes_come_through() {
         for (to, from) in [("host", "mi355x-bidirectional.txt"), ("gpu", "mi355x-rocm.txt")] {
             node.say(&format!("ib_write_bw.{to}"), &fs::read_to_string(recorded.join(from)).unwrap());
         }
+        // The largest message of the recorded sweeps.
+        fleet.configure(node, "rdma: size = 8388608");
     }
     let (_a, _b) = (a.start(), b.start());
     let answer = a.probe("test=gdr&peer=node-b&target=ionic_1");
@@ -300,7 +302,7 @@ fn a_fault_on_either_side_ends_in_words_and_never_in_fail() {
     for (side, fault, words) in table {
         let node = if side == "a" { &a } else { &b };
         node.say("fault", &format!("{fault}\n"));
-        let answer = a.probe("test=ib_write_bw&peer=node-b&target=ionic_2&debug=true");
+        let answer = a.probe("test=ib_write_bw&peer=node-b&target=ionic_2");
         assert_eq!(answer.status, 200, "{fault} on {side}: {answer:?}");
         assert!(answer.body.contains(words), "{fault} on {side}: {}", answer.body);
         assert!(answer.body.contains("probe_success 0"), "{fault} on {side}: {}", answer.body);
@@ -397,7 +399,7 @@ fn an_agent_that_is_killed_takes_its_programs_with_it_and_its_partner_goes_on() 
     let (agent_a, agent_b) = (a.start(), b.start());
     let began = Instant::now();
     let answer = thread::scope(|scope| {
-        let asked = scope.spawn(|| a.probe("test=ib_write_bw&peer=node-b&target=ionic_5&debug=true"));
+        let asked = scope.spawn(|| a.probe("test=ib_write_bw&peer=node-b&target=ionic_5"));
         agent_b.wait("serving", |_| (!processes(&b.machine.path("perftest")).is_empty()).then_some(()));
         agent_b.signal(rustix::process::Signal::KILL);
         asked.join().unwrap()
