@@ -88,19 +88,13 @@ impl<'a> Wanted<'a> {
     }
 
     fn check(&self, figures: &Figures) -> Result<(), ParseError> {
-        let Wanted { node, device, size, .. } = self;
+        let Wanted { node, device, .. } = self;
         if let (Some(wanted), Some(found)) = (self.gid, figures.remote_gid)
             && wanted != found
         {
             return Err(ParseError::Foreign(format!(
                 "the other end has the GID {found}, and {device} of {node} has {wanted}: another program \
                  answered at its port, or it used another GID"
-            )));
-        }
-        if figures.size != *size {
-            return Err(ParseError::Foreign(format!(
-                "the messages had {} bytes, and {size} were asked for: the other end runs with other options",
-                figures.size
             )));
         }
         if let Some(gpu) = self.gpu
@@ -184,7 +178,7 @@ impl<'a> Outputs<'a> {
 
     fn next(&mut self, wanted: &Wanted<'_>) -> Result<Figures, ParseError> {
         let output = self.rest.next().ok_or(ParseError::Missing("output of a stage"))?;
-        let figures = figures(output)?;
+        let figures = figures(output, wanted.size)?;
         wanted.check(&figures)?;
         Ok(figures)
     }
