@@ -187,3 +187,10 @@ fn by_hand(command: &Command<'_>, agreed: &Agreed<'_>) -> String {
     let Agreed { partner, terms } = agreed;
     command.by_hand(&partner.host, terms.port, &partner.name, &terms.device)
 }
+
+#[cfg(test)]
+mod parse_tests;
+#[cfg(test)]
+mod plan_tests;
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,9 @@ use crate::{
     },
 };
 
+/// Of each step.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Numbers of these tests' own, which are not the embedded defaults.
 pub(crate) fn settings() -> Settings {
     let hour = Duration::from_secs(3600);
@@ -58,7 +61,7 @@ pub(crate) fn context<'a>(
     inventory: &'a Inventory,
     settings: &'a Settings,
 ) -> Context<'a> {
-    Context { targets, inventory, settings, timeout: Duration::from_secs(10), port: 0, partner: None }
+    Context { targets, inventory, settings, timeout: TIMEOUT, port: 0, partner: None }
 }
 
 /// What a worker would print, ended at `at`.

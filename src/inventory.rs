@@ -239,6 +239,8 @@ fn names(inventory: &Inventory) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use probes::inventory::{Function, Gpu, Rdma};
 
     use super::*;
@@ -260,6 +262,42 @@ mod tests {
     fn what_is_gone_stays_accepted_and_what_is_new_joins() {
         let accepted = union(&inventory(&["a", "b"], &["x"]), &inventory(&["b", "c"], &[]));
         assert_eq!(accepted, inventory(&["a", "b", "c"], &["x"]));
+    }
+
+    #[tokio::test]
+    async fn perftest_is_asked_only_when_it_is_another_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join(rdma::PROGRAMS[0]);
+        // Like the real one it ends with 1.
+        let script = "#!/bin/sh\ncase $1 in --version) echo Version: 6.06 ;; --help) echo '  --use_rocm=<id> x' ;; esac\nexit 1\n";
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let installed = |modified| Perftest {
+            directory: folder.path().display().to_string(),
+            modified: Some(modified),
+            ..Perftest::default()
+        };
+        let stop = Stop { shutdown: tokio_util::sync::CancellationToken::new(), caller: None };
+        let asked = async |modified, known: Option<&Perftest>| {
+            let mut present = Inventory { perftest: Some(installed(modified)), ..Inventory::default() };
+            describe(&mut present, known, &stop).await;
+            present.perftest.unwrap()
+        };
+        let first = asked(1, None).await;
+        assert_eq!(
+            (first.version.as_deref(), first.gpu_options.as_slice()),
+            (Some("6.06"), &["use_rocm".into()][..])
+        );
+        let mut known = first;
+        known.version = Some("known".into());
+        assert_eq!(asked(1, Some(&known)).await, known);
+        assert_eq!(asked(2, Some(&known)).await.version.as_deref(), Some("6.06"));
+        known.version = None;
+        assert_eq!(
+            asked(1, Some(&known)).await.version.as_deref(),
+            Some("6.06"),
+            "it said nothing last time"
+        );
     }
 
     #[test]

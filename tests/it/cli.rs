@@ -1,6 +1,6 @@
 //! The command line, with an agent and without.
 
-use std::fs;
+use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use crate::agent::Machine;
 
@@ -34,6 +34,36 @@ fn list_and_probe_need_no_agent() {
         text(&unknown).contains("there is no test \"fusion\"; known are node, pcie, nic, gpu, ib_write_bw"),
         "{unknown:?}"
     );
+}
+
+#[test]
+fn list_tells_which_perftest_there_is_and_what_it_can_do() {
+    let machine = Machine::recorded("mi300x");
+    let folder = tempfile::tempdir().unwrap();
+    let set = format!("[rdma]\nperftest_directory = {:?}\n", folder.path());
+    machine.configure(&set);
+    let list = text(&machine.run(&["list"]));
+    assert!(list.contains("\nperftest is not installed\n"), "{list}");
+    let missing = format!("not supported: there is no ib_write_bw in {}", folder.path().display());
+    assert_eq!(list.matches(&missing).count(), 6 * 8, "{list}");
+
+    let script = "#!/bin/sh\ncase $1 in --version) echo Version: 6.06 ;; --help) echo ' --use_rocm=<id>' ;; esac\nexit 1\n";
+    for program in ["ib_write_bw", "ib_read_bw", "ib_write_lat"] {
+        fs::write(folder.path().join(program), script).unwrap();
+        fs::set_permissions(folder.path().join(program), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let list = text(&machine.run(&["list"]));
+    let told = format!("\nperftest {}, version 6.06, GPU memory by use_rocm\n", folder.path().display());
+    assert!(list.contains(&told), "{list}");
+    for (probe, supported) in
+        [("ib_write_bw", true), ("ib_send_bw", false), ("gdr", true), ("loopback", true)]
+    {
+        let of_probe = list.lines().filter(|line| line.starts_with(&format!("{probe} ")));
+        let found = of_probe.filter(|line| line.ends_with(" supported")).count();
+        assert_eq!(found, if supported { 8 } else { 0 }, "{probe}: {list}");
+    }
+    let list: serde_json::Value = serde_json::from_slice(&machine.run(&["list", "--json"]).stdout).unwrap();
+    assert_eq!(list["inventory"]["perftest"]["gpu_options"], serde_json::json!(["use_rocm"]));
 }
 
 #[test]
