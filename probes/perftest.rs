@@ -66,7 +66,7 @@ pub enum Dialect {
 
 /// Reads what one command printed. `command` is its words, if they are known.
 pub fn read(stdout: &str, stderr: &str, command: Option<&[String]>) -> Log {
-    read_all(&[stdout, stderr], command.and_then(Command::new))
+    read_all(&[stdout, stderr], command.and_then(Command::of))
 }
 
 /// Reads several texts of the same run or runs: output and errors, or a text and its JSON. A fact is
