@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value, json};
 
 pub mod pcie;
+pub mod perftest;
 
 /// A FILE is read up to here, in bytes.
 pub const FILE_BYTES: usize = 16 * 1024 * 1024;
@@ -33,6 +34,54 @@ pub struct Input {
     pub text: String,
     /// There was more than [`FILE_BYTES`].
     pub truncated: bool,
+}
+
+/// What is known of a run beside its output.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Known {
+    /// The shell's number: 124 for a deadline, 128 + n for signal n.
+    pub exit_code: Option<i32>,
+    /// The command, on one line.
+    pub cmdline: Option<String>,
+    /// What a healthy run gives.
+    pub expect: Option<Expectation>,
+}
+
+/// What a healthy run gives.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Expectation {
+    /// Bits per second.
+    Bandwidth(f64),
+    /// Seconds.
+    Latency(f64),
+}
+
+/// How a program ended, by the shell's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Not known, which is not 0.
+    Unknown,
+    /// By itself, well.
+    Well,
+    /// Somebody pressed Ctrl-C.
+    Interrupted,
+    /// By a deadline or a signal that ends.
+    Killed,
+    /// Any other way.
+    Failed,
+}
+
+impl Known {
+    /// How it ended.
+    pub fn end(&self) -> End {
+        match self.exit_code {
+            None => End::Unknown,
+            Some(0) => End::Well,
+            Some(130) => End::Interrupted,
+            Some(124 | 137 | 143) => End::Killed,
+            Some(_) => End::Failed,
+        }
+    }
 }
 
 /// What the output says of what was measured.
@@ -208,10 +257,11 @@ fn plain(line: &str) -> String {
     plain
 }
 
-/// A line without `[1,0]<stdout>:` in front.
+/// A line without `[1,0]<stdout>:` in front, or `[job@1,0]<stdout>:` of newer launchers.
 fn untagged(line: &str) -> &str {
     let tagged = || {
         let (job, rest) = line.strip_prefix('[')?.split_once("]<std")?;
+        let job = job.rsplit('@').next().unwrap_or(job);
         let numbers = job.split(',').all(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
         let rest = rest.strip_prefix("out>:").or_else(|| rest.strip_prefix("err>:"))?;
         numbers.then_some(rest)
@@ -229,6 +279,7 @@ mod tests {
             ("\u{1b}[1;31m00: b3\u{1b}[0m\r", "00: b3"),
             ("[1,12]<stdout>:00: b3", "00: b3"),
             ("[1,12]<stderr>:x", "x"),
+            ("[prterun-node-a-71@1,12]<stdout>:x", "x"),
             ("[a,12]<stdout>:x", "[a,12]<stdout>:x"),
             ("\0a\0b\tc", "ab\tc"),
             ("\u{1b}", ""),

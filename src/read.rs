@@ -10,7 +10,7 @@ use std::{
     process::ExitCode,
 };
 
-use probes::read::{FILE_BYTES, Input, Report, pcie};
+use probes::read::{Expectation, FILE_BYTES, Input, Known, Report, pcie, perftest};
 
 /// The status of wrong usage.
 const USAGE: u8 = 2;
@@ -18,7 +18,7 @@ const USAGE: u8 = 2;
 /// Options of `fabricpulse read`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What the files are: pcie (saved by `lspci -xxxx`).
+    /// What the files are: perftest (of `ib_write_bw` and its relatives) or pcie (`lspci -xxxx`).
     format: String,
     /// The exit status that the shell gave the tool; 124 for a deadline, 128 + n for signal n.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
@@ -34,26 +34,21 @@ pub(crate) struct Args {
     files: Vec<String>,
 }
 
-/// What a healthy run gives.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Expectation {
-    /// Bits per second.
-    Bandwidth(f64),
-    /// Seconds.
-    Latency(f64),
-}
-
 /// What is read here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
+    Perftest,
     Pcie,
 }
 
 /// Prints the object, or says on one line why there is none.
 pub(crate) fn main(args: &Args) -> ExitCode {
     let format = match args.format.as_str() {
+        "perftest" => Format::Perftest,
         "pcie" => Format::Pcie,
-        other => return complain(USAGE, &format!("unknown format {other:?}: the formats are pcie")),
+        other => {
+            return complain(USAGE, &format!("unknown format {other:?}: the formats are perftest and pcie"));
+        }
     };
     let mut inputs = Vec::new();
     for name in &args.files {
@@ -62,7 +57,9 @@ pub(crate) fn main(args: &Args) -> ExitCode {
             Err(error) => return complain(1, &format!("{name}: {error}")),
         }
     }
+    let known = Known { exit_code: args.exit_code, cmdline: args.cmdline.clone(), expect: args.expect };
     let report: Report = match format {
+        Format::Perftest => perftest::read(&inputs, &known),
         // A dump is the same whatever became of lspci, so the options say nothing of it.
         Format::Pcie => pcie::read(&inputs),
     };

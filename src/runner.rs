@@ -15,7 +15,7 @@ use std::{
 };
 
 use probes::{Output, Program, Step};
-use procfs::net::TcpState;
+use procfs::{net::TcpState, process::FDTarget};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
@@ -294,21 +294,38 @@ fn feed(child: &mut Child, text: String) {
     }
 }
 
-/// Waits until a process of the group listens at the TCP port.
+/// Waits until the leader of the group listens at the TCP port.
 async fn until_listening(group: Pid, port: u16) {
-    let listens = |process: &procfs::process::Process| {
-        let (v4, v6) = (process.tcp().unwrap_or_default(), process.tcp6().unwrap_or_default());
-        v4.iter()
-            .chain(&v6)
-            .any(|entry| entry.state == TcpState::Listen && entry.local_address.port() == port)
-    };
-    loop {
+    while !procfs::process::Process::new(group.as_raw_nonzero().get())
+        .is_ok_and(|leader| listens(&leader, port))
+    {
         sleep(LISTEN_POLL).await;
-        // Whoever has the port, it is this child: it was free before, and only one can have it.
-        if procfs::process::Process::new(group.as_raw_nonzero().get()).is_ok_and(|leader| listens(&leader)) {
-            return;
-        }
     }
+}
+
+/// Whether a socket of this very process listens at the port: another program may have it too, for
+/// a moment or on another address.
+fn listens(process: &procfs::process::Process, port: u16) -> bool {
+    let (v4, v6) = (process.tcp().unwrap_or_default(), process.tcp6().unwrap_or_default());
+    let mut listening = v4
+        .iter()
+        .chain(&v6)
+        .filter(|entry| entry.state == TcpState::Listen && entry.local_address.port() == port)
+        .peekable();
+    if listening.peek().is_none() {
+        return false;
+    }
+    let own: Vec<u64> = process
+        .fd()
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|fd| match fd.target {
+            FDTarget::Socket(inode) => Some(inode),
+            _ => None,
+        })
+        .collect();
+    listening.any(|entry| own.contains(&entry.inode))
 }
 
 async fn wait(child: &mut Child, deadline: Instant, stop: &Stop) -> Ended {

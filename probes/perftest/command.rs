@@ -67,7 +67,7 @@ pub fn tool(word: &str) -> Option<&'static str> {
 impl Command {
     /// Reads a command from its words. Launchers before the program and remarks after it are
     /// skipped. None if no word is a program of perftest.
-    pub fn new(words: &[String]) -> Option<Command> {
+    pub fn of(words: &[String]) -> Option<Command> {
         let mut words = words.iter().map(|word| word.trim_matches(['"', '\'', '(', ')', ',']));
         let tool = words.by_ref().find_map(tool)?;
         let mut command = Command { tool: tool.into(), ..Command::default() };
@@ -94,7 +94,7 @@ impl Command {
     /// Reads a command from a line, as a shell would split it into words.
     pub fn line(text: &str) -> Option<Command> {
         let spaced = text.replace(';', " ; ").replace('&', " & ");
-        Command::new(&spaced.split_whitespace().map(str::to_string).collect::<Vec<_>>())
+        Command::of(&spaced.split_whitespace().map(str::to_string).collect::<Vec<_>>())
     }
 
     /// A long option, which may be abbreviated. Some(true) if it is `--output` and its value is the

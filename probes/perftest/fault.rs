@@ -3,8 +3,10 @@
 //! Only a text decides: which line explains the failure best, and what is known of that line. A
 //! likely cause is given as one, never as a fact.
 
+mod completion;
 mod errno;
 
+pub use completion::Completion;
 pub use errno::Errno;
 
 /// What the lines say of a failure.
@@ -24,21 +26,6 @@ pub struct Fault {
     pub limit: Option<String>,
     /// The line that tells of wrong data.
     pub corrupt: Option<String>,
-}
-
-/// A failed work completion.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Completion {
-    /// The status number of verbs.
-    pub status: u32,
-    /// Its name in verbs, or as printed if we know none.
-    pub name: Option<String>,
-    /// The vendor's code as printed: `0x81`.
-    pub vendor: Option<String>,
-    /// Messages posted.
-    pub sent: Option<i64>,
-    /// Messages completed.
-    pub completed: Option<i64>,
 }
 
 /// `report_fmt mismatch: local=MBS, remote=GBS`
@@ -81,10 +68,12 @@ pub enum Kind {
     RdmaCm,
     /// The other side's program is too old, or no perftest.
     Version,
-    /// An option is wrong, or the usage page was printed.
+    /// An option is wrong.
     Usage,
     /// The program is not there or does not start.
     Program,
+    /// The usage page.
+    Help,
     /// The other side went away.
     Peer,
     /// It crashed.
@@ -238,12 +227,13 @@ pub(super) fn say(line: &str) -> Option<Say> {
     if low.starts_with("[data_validation]") || low.starts_with("validation: ") {
         return validation(low);
     }
-    if NOTICES.iter().any(|notice| low.contains(notice)) {
-        return None;
-    }
-    if mismatch(line).is_some() {
-        return Some(Say::Error(Kind::Mismatch));
-    }
+    let said = failure(line, low)?;
+    // A notice is longer than most lines, so it is looked for last.
+    NOTICES.iter().all(|notice| !low.contains(notice)).then_some(said)
+}
+
+/// What a line says that is an error, if it is no notice.
+fn failure(line: &str, low: &str) -> Option<Say> {
     if let Some((_, kind, own)) = BEGINNINGS.iter().find(|(text, ..)| low.starts_with(text)) {
         if *kind == Kind::Port && !low.contains(" state is ") {
             return None;
@@ -252,6 +242,9 @@ pub(super) fn say(line: &str) -> Option<Say> {
     }
     if low.starts_with("ib device ") && low.ends_with("not found") {
         return Some(Say::Error(Kind::Device));
+    }
+    if low.contains("mismatch: ") && mismatch(line).is_some() {
+        return Some(Say::Error(Kind::Mismatch));
     }
     if low.contains("ib_") || low.contains("raw_ethernet_") {
         return of_a_program(low);
@@ -268,7 +261,9 @@ pub(super) fn say(line: &str) -> Option<Say> {
 /// Lines that name the program: its usage page, the shell's or the loader's complaint.
 fn of_a_program(low: &str) -> Option<Say> {
     let named = low.split([' ', ':', '\'', '"', '`']).any(|word| super::command::tool(word).is_some());
-    let kind = if low.contains("start a server and wait for connection") || low.contains("option") {
+    let kind = if low.contains("start a server and wait for connection") {
+        Kind::Help
+    } else if low.contains("option") {
         Kind::Usage
     } else if ["not found", "no such file", "permission denied", "shared librar", "failed to run"]
         .iter()
@@ -290,7 +285,9 @@ fn validation(low: &str) -> Option<Say> {
         ["no mismatch", "0 mismatch", "0 error", "mismatches: 0", "mismatches=0", "errors: 0", "errors=0"]
             .iter()
             .any(|text| low.split(text).nth(1).is_some_and(|_| preceded_by_no_digit(low, text)));
-    if fails && !none {
+    let judged = low.contains("failed") && !low.contains("failed to ") && !low.contains("() failed");
+    let broken_tool = ["allocation failed", "launch"].iter().any(|text| low.contains(text));
+    if (fails || judged) && !none && !broken_tool {
         return Some(Say::Corrupt);
     }
     let broken = ["failed", "error"].iter().any(|text| low.contains(text)) && !none;
@@ -347,6 +344,15 @@ impl Fault {
     /// The failure and its likely cause, for a person. `gpu`: the memory was a GPU's. None if no
     /// text says that it failed.
     pub fn cause(&self, gpu: bool) -> Option<String> {
+        let cause = self.explained(gpu)?;
+        let missing = |errno: &&Errno| !errno.name.is_some_and(|name| cause.contains(name));
+        match self.errno.as_ref().filter(missing) {
+            Some(errno) if self.failed() => Some(format!("{cause} ({errno})")),
+            Some(_) | None => Some(cause),
+        }
+    }
+
+    fn explained(&self, gpu: bool) -> Option<String> {
         if let Some(line) = &self.corrupt {
             return Some(format!("{line}: the data that arrived is not the data that was sent"));
         }
@@ -356,7 +362,7 @@ impl Fault {
             return self.stalled.then(|| stalled.to_string()).or_else(|| self.limit.clone());
         };
         let errno = self.errno.as_ref().map(|errno| format!(" ({errno})")).unwrap_or_default();
-        let says = |hint: &str| format!("{line}: {hint}");
+        let says = |hint: &str| format!("{}: {hint}", line.trim_end_matches('.'));
         Some(match kind {
             Kind::Completion => match &self.completion {
                 Some(completion) => completion.words(),
@@ -369,27 +375,26 @@ impl Fault {
                 None => says("the two sides were started with different options"),
             },
             Kind::Registration => format!("{}{errno}: {}", self.memory(gpu), self.memory_hint(gpu)),
-            Kind::Gpu => format!("the GPU's runtime refused: {line}{errno}"),
-            Kind::Port => says("cable, switch port or subnet manager"),
-            Kind::Device => says("name or driver; ibv_devices lists what there is"),
-            Kind::Gid => says("GID index or type differs between the two sides; show_gids lists them"),
-            Kind::QueuePair => says(
-                "the sides can't reach each other with these GIDs or this MTU; look at GID index and subnet",
-            ),
-            Kind::Connect => says("no server is listening there yet, or the address or a firewall is wrong"),
-            Kind::Listen => says("another server has the TCP port"),
-            Kind::Resolve => says("the server's name does not resolve"),
+            Kind::Gpu => format!("the GPU's runtime refused: {line}"),
+            Kind::Port => says("look at cable, switch port and subnet manager"),
+            Kind::Device => says("look at the name and the driver; ibv_devices lists what there is"),
+            Kind::Gid => says("the GID indexes of the two sides probably don't fit each other; show_gids lists them"),
+            Kind::QueuePair => says("probably the sides can't reach each other with these GIDs; look at GID index, subnet and MTU"),
+            Kind::Connect => says("probably no server is listening there yet, or the address or a firewall is wrong"),
+            Kind::Listen => says("another server probably has the TCP port"),
+            Kind::Resolve => says("look at the server's name and at DNS"),
             Kind::RdmaCm => format!(
-                "{line}{errno}: rdma_cm did not connect; the server needs -R too, and the address must be the RDMA interface's"
+                "{line}: rdma_cm did not connect; does the server have -R too, and is the address the RDMA interface's?"
             ),
-            Kind::Version => says("the other side is another version, or no perftest"),
+            Kind::Version => says("the other side is probably of another version, or no perftest"),
             Kind::Usage => says("an option is wrong or not known to this version; nothing was measured"),
             Kind::Program => says("the program does not start"),
+            Kind::Help => "the usage page was printed: an option is wrong or not known to this version; nothing was measured".into(),
             Kind::Peer => says(
                 "the connection to the other side ended: it failed, or its options differ; read its output",
             ),
             Kind::Crash => says("the program crashed"),
-            Kind::Other => format!("{line}{errno}"),
+            Kind::Other => line.clone(),
         })
     }
 
@@ -410,81 +415,5 @@ impl Fault {
             (_, true) => "peer memory or dmabuf support is probably missing",
             (_, false) => "memlock limit too low, or for GPU memory no peer memory or dmabuf support",
         }
-    }
-}
-
-/// The names of verbs for completion statuses, from 0.
-const STATUSES: [&str; 24] = [
-    "success",
-    "local length error",
-    "local QP operation error",
-    "local EE context operation error",
-    "local protection error",
-    "Work Request Flushed Error",
-    "memory management operation error",
-    "bad response error",
-    "local access error",
-    "remote invalid request error",
-    "remote access error",
-    "remote operation error",
-    "transport retry counter exceeded",
-    "RNR retry counter exceeded",
-    "local RDD violation error",
-    "remote invalid RD request",
-    "aborted error",
-    "invalid EE context number",
-    "invalid EE context state",
-    "fatal error",
-    "response timeout error",
-    "general error",
-    "TM error",
-    "TM software rendezvous",
-];
-
-impl Completion {
-    /// `Failed status 12: wr_id 0 syndrom 0x81`, or since 26.01
-    /// `Failed status-transport retry counter exceeded (12): wr_id ..`
-    pub(super) fn of(line: &str) -> Option<Completion> {
-        let rest =
-            line.get(.."Failed status".len()).filter(|text| text.eq_ignore_ascii_case("failed status"));
-        let rest = &line[rest?.len()..];
-        let (status, printed) = match rest.strip_prefix('-') {
-            Some(rest) => {
-                let (name, rest) = rest.split_once('(')?;
-                (rest.split_once(')')?.0, Some(name.trim()).filter(|name| !name.is_empty()))
-            }
-            None => (rest.split_once(':')?.0, None),
-        };
-        let status: u32 = status.trim().parse().ok()?;
-        let known = usize::try_from(status).ok().and_then(|at| STATUSES.get(at)).copied();
-        let vendor = rest.split_once("syndrom").and_then(|(_, code)| code.split_whitespace().next());
-        Some(Completion {
-            status,
-            name: known.or(printed).map(str::to_string),
-            vendor: vendor.map(str::to_string),
-            sent: None,
-            completed: None,
-        })
-    }
-
-    /// The number, its name and what it probably means.
-    pub fn words(&self) -> String {
-        let name = self.name.as_deref().unwrap_or("unknown status");
-        let hint = match self.status {
-            2 => "this side's queue pair refused the request: driver or options",
-            4 => "the NIC may not use this memory: registration or GPU memory",
-            5 => {
-                "flushed because the queue pair had failed before: look for the first error, here or at the peer"
-            }
-            9 => "the peer refused the request: the two sides probably run different tests or options",
-            10 => {
-                "the peer's memory refused the access: sizes or options of the two sides, or memory registration; no proof of a bad link"
-            }
-            11 => "the peer could not carry it out: read its output",
-            12 => "the peer did not answer: peer, link, GID or MTU",
-            13 => "the peer had no buffer ready in time: it is too slow, stopped, or has another queue depth",
-            _ => "read the peer's output and the port's counters",
-        };
-        format!("completion status {} ({name}): {hint}", self.status)
     }
 }

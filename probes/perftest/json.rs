@@ -15,10 +15,11 @@ use crate::read::clean_lines;
 pub(super) fn read(text: &str, file: usize, command: Option<&Command>) -> Option<Piece> {
     let text = text.trim_start_matches('\u{feff}');
     let plain;
-    let text = if text.trim_start().starts_with('{') {
+    let start = text.trim_start();
+    let text = if start.starts_with('{') {
         text
     } else {
-        let first = clean_lines(text).find(|line| !line.trim().is_empty())?.into_owned();
+        let first = clean_lines(start).next()?.into_owned();
         if !line::unlabelled(&first).trim_start().starts_with('{') {
             return None;
         }

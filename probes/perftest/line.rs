@@ -39,6 +39,9 @@ const LATENCY: [Column; 9] = [
     Column::P999,
 ];
 
+const LATENCY_DURATION: [Column; 4] =
+    [Column::Size, Column::Iterations, Column::TimeAverage, Column::Transactions];
+
 /// A rule has this many dashes in every version, and is cut off if it has fewer.
 pub(super) const RULE: usize = 87;
 
@@ -215,16 +218,17 @@ pub(super) fn cells(line: &str) -> (Vec<Cell<'_>>, &str) {
 }
 
 /// The columns of a row that has no header: only shapes that no other tool prints. `known` says
-/// that this is perftest's text anyhow.
-pub(super) fn shape(cells: &[Cell<'_>], known: bool) -> Option<&'static [Column]> {
+/// that this is perftest's text anyhow, `latency` that its title is one of a latency test.
+pub(super) fn shape(cells: &[Cell<'_>], known: bool, latency: bool) -> Option<&'static [Column]> {
     let places = |want: &[&[usize]]| {
         cells[2..].iter().enumerate().all(|(at, cell)| {
             cell.number.is_none() || want.iter().any(|want| want[at.min(want.len() - 1)] == cell.decimals())
         })
     };
-    let counts = cells.len() >= 5 && cells[..2].iter().all(|cell| cell.integer().is_some());
+    let counts = cells.len() >= 4 && cells[..2].iter().all(|cell| cell.integer().is_some());
     match cells.len() {
         5 if counts && (known || places(&[&[2, 2, 6], &[6, 6, 6]])) => Some(&BANDWIDTH),
+        4 if counts && latency && places(&[&[2]]) => Some(&LATENCY_DURATION),
         9 if counts && (known || places(&[&[2]])) => Some(&LATENCY),
         _ => None,
     }

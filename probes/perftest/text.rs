@@ -172,7 +172,7 @@ impl Reader<'_> {
                 self.tables[at].closed = false;
                 self.open.push(at);
                 fitting.push(at);
-            } else if let Some(columns) = line::shape(cells, self.piece.recognised) {
+            } else if let Some(columns) = line::shape(cells, self.piece.recognised, self.run.is_latency()) {
                 self.begin(columns.to_vec());
                 fitting.push(self.tables.len() - 1);
             } else {

@@ -168,12 +168,9 @@ async fn half(
         Stage::Call(step) => {
             let (result, ran) = runner::run(step, stop).await;
             told.evidence.push(ran);
-            let said = match &result {
-                Ok(_) => Ok(()),
-                Err(unfinished) => Err(unfinished.failure.to_string()),
-            };
-            let _ = reply.send(said);
-            result
+            let result = result.map_err(|unfinished| explain(probe, unfinished));
+            let _ = reply.send(result.as_ref().map(drop).map_err(Failure::to_string));
+            return result.map_err(Outcome::Failed);
         }
         Stage::Alone(_) | Stage::Both { .. } => {
             return Err(Outcome::Unsupported("a run of two nodes has a stage of one".to_string()));

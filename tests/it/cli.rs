@@ -1,6 +1,6 @@
 //! The command line, with an agent and without.
 
-use std::{fs, os::unix::fs::PermissionsExt as _};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use crate::agent::Machine;
 
@@ -173,4 +173,39 @@ fn a_check_that_prints_only_findings_has_an_age() {
         lane["last_completed"].as_f64() > Some(1e9) && lane["last_judged"].as_f64() > Some(1e9),
         "{lane}"
     );
+}
+
+#[test]
+fn saved_output_is_read_without_an_agent_and_the_status_says_only_whether_it_could() {
+    let machine = Machine::empty();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("probes/testdata/perftest");
+    let read = |arguments: &[&str]| {
+        let mut all = vec!["read"];
+        all.extend(arguments);
+        machine.run(&all)
+    };
+    let slow = folder.join("003-rdma-cm-low-bw/input.txt").display().to_string();
+    let output = read(&["perftest", "--exit-code=0", "--expect=90Gb/s", &slow]);
+    let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), object["class"].as_str()), (Some(0), Some("degraded")), "{object}");
+    assert_eq!(output.stdout.iter().filter(|byte| **byte == b'\n').count(), 1);
+    // The command alone says that it is Gb/s.
+    let bare = folder.join("013-json-trailing-comma/input.txt").display().to_string();
+    let output = read(&["perftest", "--cmdline=sudo ib_write_bw --report_gbits --output=bandwidth", &bare]);
+    let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((object["unit"].as_str(), object["files"][0].as_str()), (Some("Gb/s"), Some("input.txt")));
+    let folder = folder.display().to_string();
+    for (arguments, code) in [
+        (vec!["perftest", folder.as_str()], 1),
+        (vec!["perftest", "/no/such/file"], 1),
+        (vec!["perftests", slow.as_str()], 2),
+        (vec!["perftest"], 2),
+        (vec!["perftest", "--expect=90", slow.as_str()], 2),
+        (vec!["perftest", "--exit-code=x", slow.as_str()], 2),
+        (vec!["perftest", "--no-such", slow.as_str()], 2),
+    ] {
+        let output = read(&arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{arguments:?}: {output:?}");
+    }
 }
