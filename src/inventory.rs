@@ -277,7 +277,7 @@ mod tests {
             modified: Some(modified),
             ..Perftest::default()
         };
-        let stop = Stop { shutdown: tokio_util::sync::CancellationToken::new(), caller: None };
+        let stop = Stop::at_shutdown(tokio_util::sync::CancellationToken::new());
         let asked = async |modified, known: Option<&Perftest>| {
             let mut present = Inventory { perftest: Some(installed(modified)), ..Inventory::default() };
             describe(&mut present, known, &stop).await;
