@@ -26,6 +26,9 @@ mod peers;
 mod read;
 mod run;
 mod runner;
+#[cfg(test)]
+#[path = "../tests/bench/scale.rs"]
+mod scale;
 mod serve;
 mod sysfs;
 mod tls;

@@ -44,12 +44,21 @@ impl Coverage {
     pub(crate) fn partners(&self, now: f64) -> usize {
         self.partners.iter().filter(|(_, at)| within(*at, now, DAY)).count()
     }
+}
 
-    /// The partners of the last hour, newest first.
-    pub(crate) fn recent(&self, now: f64) -> impl Iterator<Item = &Arc<str>> {
-        let recent = move |(_, at): &&(Arc<str>, f64)| within(*at, now, RECENT);
-        self.partners.iter().rev().filter(recent).map(|(partner, _)| partner)
+/// The partners that any of these devices had within the last hour, newest first, each once.
+pub(crate) fn recent<'a>(devices: impl IntoIterator<Item = &'a Coverage>, now: f64) -> Vec<Arc<str>> {
+    let within = |(_, at): &&(Arc<str>, f64)| within(*at, now, RECENT);
+    let mut all: Vec<_> =
+        devices.into_iter().flat_map(|device| device.partners.iter().rev().take_while(within)).collect();
+    all.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+    let mut partners: Vec<Arc<str>> = Vec::new();
+    for (partner, _) in all {
+        if !partners.contains(partner) {
+            partners.push(partner.clone());
+        }
     }
+    partners
 }
 
 /// A time that is yet to come was written by a clock that has since been set back.
@@ -76,9 +85,13 @@ mod tests {
         for (now, count) in [(3000.0, 2), (88_399.0, 2), (88_400.0, 1), (89_400.0, 0)] {
             assert_eq!(coverage.partners(now), count, "at {now}");
         }
-        let recent = |now| coverage.recent(now).cloned().collect::<Vec<_>>();
-        assert_eq!(recent(3000.0), [partner(1), partner(2)]);
-        assert_eq!(recent(6000.0), [partner(1)]);
+        let mut other = Coverage::default();
+        other.completed(&partner(2), 2500.0);
+        other.completed(&partner(3), 2600.0);
+        let recent = |now| recent([&coverage, &other], now);
+        assert_eq!(recent(3000.0), [partner(1), partner(3), partner(2)]);
+        assert_eq!(recent(6150.0), [partner(1), partner(3)]);
+        assert_eq!(recent(7000.0), []);
         // A clock that is set back makes nobody a partner of tomorrow.
         assert_eq!(coverage.partners(2500.0), 1);
     }
@@ -90,7 +103,7 @@ mod tests {
             coverage.completed(&partner(number), number as f64);
         }
         assert_eq!((coverage.partners.len(), coverage.partners(999.0)), (MOST, MOST));
-        assert_eq!(coverage.recent(999.0).next(), Some(&partner(999)));
+        assert_eq!(recent([&coverage], 999.0)[0], partner(999));
         coverage.completed(&partner(0), 200_000.0);
         assert_eq!(coverage.partners.len(), 1);
     }
