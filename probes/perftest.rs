@@ -90,7 +90,7 @@ pub fn read_all(texts: &[&str], command: Option<Command>) -> Log {
         }
         if piece.runs.iter().any(|run| run.begun) {
             tables = true;
-            closed &= piece.runs.iter().all(|run| run.complete);
+            closed &= piece.runs.iter().all(|run| run.complete || run.is_silent());
         }
         log.cut |= piece.cut;
         for (at, run) in piece.runs.into_iter().enumerate() {

@@ -168,16 +168,21 @@ impl Run {
     }
 
     /// Average bandwidth of the best row in bytes a second, as printed: both directions together if
-    /// the run is bidirectional. None if nothing was measured, which may print 0.00 with exit 0.
+    /// the run is bidirectional. None if nothing was measured, which may print 0.00 with exit 0, or
+    /// if the figures contradict each other.
     pub fn bandwidth(&self) -> Option<f64> {
-        let row = self.best()?;
-        row.average?.base.filter(|_| row.measured())
+        self.trusted()?.average?.base
     }
 
     /// The same in one direction.
     pub fn bandwidth_one_way(&self) -> Option<f64> {
-        let row = self.best()?;
-        self.one_way(row).and_then(|average| self.unit?.base(average)).filter(|_| row.measured())
+        let average = self.one_way(self.trusted()?)?;
+        self.unit?.base(average)
+    }
+
+    fn trusted(&self) -> Option<&Row> {
+        let odd = self.check == Some(Check::FitsNeither);
+        self.best().filter(|row| row.measured() && !odd)
     }
 
     /// Latencies of the smallest size; their `base` is seconds.
@@ -199,6 +204,12 @@ impl Run {
             (false, true) => Some("client"),
             (false, false) => None,
         }
+    }
+
+    /// Whether it is the server of a test that the client alone measures, which prints no row.
+    pub fn is_silent(&self) -> bool {
+        let silent = |test: &str| ["ib_read_lat", "ib_atomic_lat"].contains(&test);
+        !self.begun && self.waited && self.test.as_deref().is_some_and(silent)
     }
 
     /// Whether a table or a row of it was seen.

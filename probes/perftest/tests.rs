@@ -66,7 +66,9 @@ fn size_and_rate_outweigh_the_label() {
     assert_eq!((run.header_unit, run.unit), (Some(Unit::Mebibytes), Some(Unit::Gigabits)));
     assert_eq!(run.bandwidth(), Some(197.05 * 1.25e8));
     let row = " 65536      5000             197.43             197.05 \t\t   0.1\n";
-    assert_eq!(read(&closed(row), "", None).last().unwrap().check, Some(Check::FitsNeither));
+    let log = read(&closed(row), "", None);
+    let run = log.last().unwrap();
+    assert_eq!((run.check, run.bandwidth(), run.bandwidth_one_way()), (Some(Check::FitsNeither), None, None));
 }
 
 #[test]
@@ -106,6 +108,24 @@ fn latencies_are_seconds_unless_they_are_cycles() {
     let log = read(&text, "", Some(&["ib_write_lat".into(), "-C".into()]));
     let typical = log.last().unwrap().latency().unwrap().typical.unwrap();
     assert_eq!((typical.printed, typical.base), (721.84, None));
+}
+
+#[test]
+fn the_gpu_is_the_one_that_was_picked() {
+    let cuda = "initializing CUDA\nListing all CUDA devices in system:\nCUDA device 0: PCIe address is 1B:00\n\
+                CUDA device 1: PCIe address is 29:00\n\nPicking device No. 1\n\
+                [pid = 13194, dev = 1] device name = [NVIDIA H100 80GB HBM3]\n";
+    let rocm = "Using ROCm Device with ID: 2, Name: AMD Instinct MI300X, PCI Bus ID: 0x9, GCN Arch: gfx942:sramecc+:xnack-\n";
+    for (text, index, bdf, bus, name) in [
+        (cuda, 1, "29:00", 0x29, "NVIDIA H100 80GB HBM3"),
+        (rocm, 2, "0x9", 0x9, "AMD Instinct MI300X"),
+        ("Finding PCIe BUS 0000:29:00.0\nPicking GPU number 3\n", 3, "0000:29:00.0", 0x29, ""),
+    ] {
+        let log = read(&(text.to_string() + &closed(ROW)), "", None);
+        let gpu = &log.last().unwrap().gpu;
+        assert_eq!((gpu.index, gpu.bdf.as_deref(), gpu.bus()), (Some(index), Some(bdf), Some(bus)), "{text}");
+        assert_eq!(gpu.name.as_deref().unwrap_or_default(), name);
+    }
 }
 
 #[test]

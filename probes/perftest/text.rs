@@ -22,7 +22,7 @@ const OPEN: usize = 4;
 const TABLES: usize = 10_000;
 
 /// Facts of the block: names with which a line begins. The first few are perftest's alone.
-const FACTS: [&str; 17] = [
+const FACTS: [&str; 16] = [
     "Dual-port",
     "Number of qps",
     "PCIe relax order",
@@ -39,7 +39,6 @@ const FACTS: [&str; 17] = [
     "Mtu",
     "Link type",
     "GID index",
-    "Device",
 ];
 const OWN_FACTS: usize = 10;
 
@@ -68,6 +67,8 @@ pub(super) fn read(text: &str, file: usize, command: Option<&Command>) -> Piece 
 struct Table {
     columns: Vec<Column>,
     rows: HashSet<String>,
+    /// The tables that were open at the same time, which are another program's.
+    beside: Vec<usize>,
     /// How often each size came.
     sizes: HashMap<i128, usize>,
     /// Which rows of the run are its own, with how often their size had come.
@@ -147,8 +148,12 @@ impl Reader<'_> {
         if self.open.len() == OPEN {
             self.open.remove(0);
         }
-        self.open.push(self.tables.len());
-        self.tables.push(Table { columns, ..Table::default() });
+        let new = self.tables.len();
+        for at in &self.open {
+            self.tables[*at].beside.push(new);
+        }
+        self.tables.push(Table { columns, beside: self.open.clone(), ..Table::default() });
+        self.open.push(new);
     }
 
     /// A line of numbers. False if it is no row.
@@ -183,11 +188,9 @@ impl Reader<'_> {
             return true;
         }
         self.piece.recognised = true;
-        let (have, lack): (Vec<usize>, Vec<usize>) =
-            fitting.iter().partition(|at| self.tables[**at].rows.contains(&key));
-        if !have.is_empty()
-            && let Some(at) = lack.first()
-        {
+        let has = |at: &usize| self.tables[*at].rows.contains(&key);
+        let other = |at: &&usize| !has(at) && self.tables[**at].beside.iter().any(has);
+        if let Some(at) = fitting.iter().find(other) {
             // The other program's same row.
             self.tables[*at].rows.insert(key);
             self.run.duplicates += 1;
@@ -326,7 +329,7 @@ impl Reader<'_> {
         };
         let on = |name: &str| word(name).map(|word| word == "ON");
         match FACTS[at] {
-            "Dual-port" | "Device" => {
+            "Dual-port" => {
                 run.device = run.device.take().or_else(|| word("Device").map(str::to_string));
             }
             "Number of qps" => run.qps = run.qps.or_else(|| number("Number of qps")),
@@ -437,7 +440,8 @@ impl Reader<'_> {
     }
 
     fn end(mut self) -> Piece {
-        if self.run != Run::default() || self.piece.runs.is_empty() && self.piece.recognised {
+        let begun = self.run != Run::default() || self.piece.runs.is_empty();
+        if self.piece.recognised && begun {
             self.close();
         }
         self.piece.dialect = self.piece.recognised.then_some(Dialect::Text);

@@ -19,7 +19,8 @@ pub(super) fn verdict(case: &Case<'_>, finding: &Finding<'_>) -> String {
         Finding::Corrupt => corrupt(case),
         Finding::Said => said(case),
         Finding::Stalled => {
-            format!("{}{}", case.log.cause().unwrap_or_default(), so_far(case))
+            let so_far = if case.has_rows() { so_far(case) } else { "; no row came".into() };
+            format!("{}{so_far}", case.log.cause().unwrap_or_default())
         }
         Finding::Killed => killed(case),
         Finding::Silent => silent(case),
@@ -237,19 +238,13 @@ fn nothing(case: &Case<'_>) -> String {
         Content::Own if case.has_rows() => {
             "the rows hold no figure: nothing was measured; repeat it with more iterations".into()
         }
-        Content::Own if silent_server(case) => {
+        Content::Own if case.log.runs.iter().all(Run::is_silent) => {
             "no row: a server of this test prints none; read the client's output".into()
         }
         Content::Own => {
             "no row: the log is cut, or the run had not ended; save all of it, standard error and the exit code too".into()
         }
     }
-}
-
-/// The client alone measures a read or an atomic operation.
-fn silent_server(case: &Case<'_>) -> bool {
-    let silent = |test: &str| ["ib_read_lat", "ib_atomic_lat"].contains(&test);
-    case.log.runs.iter().all(|run| run.waited && run.test.as_deref().is_some_and(silent))
 }
 
 fn differ(apart: &Apart<'_>) -> String {
