@@ -126,6 +126,12 @@ impl<C: Clock + Clone> Gate<C> {
         Ok(permit)
     }
 
+    /// Gives back what was taken for runs that did not come about.
+    pub(crate) fn give_back(&self, uses: &[Use]) {
+        let mut buckets = lock(&self.buckets);
+        uses.iter().for_each(|used| buckets.give_back(used, &self.clock));
+    }
+
     fn lock_resources(&self, asked: &Asked<'_>) -> Result<Permit, Skip> {
         let mut wanted: Vec<Resource> = asked.plan.uses.iter().map(|used| used.resource.clone()).collect();
         if asked.cost == Cost::Heavy {

@@ -11,6 +11,7 @@ use crate::{
     lane::Lane,
     peer::{identity::Tls, lease::Leases},
     peers::{
+        coverage,
         membership::{Member, Membership},
         plan,
         slot::Slots,
@@ -80,18 +81,12 @@ impl Agent {
 
     /// The partners of the last hour of any rail, newest first.
     pub(crate) fn recent_partners(&self) -> Vec<Arc<str>> {
-        let now = epoch_seconds();
-        let mut recent: Vec<Arc<str>> = Vec::new();
+        let mut views = Vec::new();
         for lane in self.lanes().iter().filter(|lane| lane.is_scheduled_pair()) {
-            for standing in lane.view().standings.values() {
-                for partner in standing.partners.coverage().recent(now) {
-                    if !recent.contains(partner) {
-                        recent.push(partner.clone());
-                    }
-                }
-            }
+            views.push(lane.view());
         }
-        recent
+        let standings = views.iter().flat_map(|view| view.standings.values());
+        coverage::recent(standings.map(|standing| standing.partners.coverage()), epoch_seconds())
     }
 
     /// The lanes that one lease for a rail serves, in the order of the catalogue.

@@ -82,6 +82,7 @@ pub(crate) fn grant(
         terms: None,
     };
     let half = half::enter(agent.core(), &target, &known, &partner).map_err(refusal)?;
+    half.spend(agent.core());
     agent.core().skew.note(request.end.now - epoch_seconds());
     let offered: BTreeSet<String> = known
         .iter()

@@ -22,7 +22,20 @@ pub(crate) struct Half {
     /// What this side can't do, and why.
     pub(crate) unsupported: BTreeMap<String, String>,
     pub(crate) end: End,
+    uses: Vec<Use>,
     _permit: Permit,
+}
+
+impl Half {
+    /// Counts what it will use: there is a lease.
+    pub(crate) fn spend(&self, core: &Core) {
+        core.totals.spend(&self.uses);
+    }
+
+    /// Gives its budget back: there is no lease after all.
+    pub(crate) fn give_back(self, core: &Core) {
+        core.gate.give_back(&self.uses);
+    }
 }
 
 /// Enters the gate for all of these probes at once. `partner` has no terms yet.
@@ -69,9 +82,8 @@ pub(crate) fn enter(
         now,
         inventory: &parts.present,
     };
-    let permit = core.gate.enter(asked).map_err(Outcome::Skipped)?;
     let port = core.ports.take(&config.peers.ports).ok_or_else(|| no_port(&config.peers.ports))?;
-    core.totals.spend(&plan.uses);
+    let permit = core.gate.enter(asked).map_err(Outcome::Skipped)?;
     let end = End {
         device: target.id().to_string(),
         port: port.number(),
@@ -79,7 +91,7 @@ pub(crate) fn enter(
         bits_per_second: Some(wire.bits_per_second),
         now,
     };
-    Ok(Half { port, unsupported, end, _permit: permit })
+    Ok(Half { port, unsupported, end, uses: plan.uses, _permit: permit })
 }
 
 /// There is no port for a server.

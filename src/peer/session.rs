@@ -125,7 +125,14 @@ impl Session {
             let granted: LeaseGranted = link.ask(Method::POST, "/peer/v1/leases", &request, within).await?;
             Ok((link, granted))
         };
-        let (link, granted) = asked.await.map_err(|error| NoLease::of(&peer, error))?;
+        let (link, granted) = match asked.await {
+            Ok(granted) => granted,
+            Err(error) => {
+                half.give_back(core);
+                return Err(NoLease::of(&peer, error));
+            }
+        };
+        half.spend(core);
         core.skew.note(granted.end.now - half.end.now);
         let ports = &config.peers.ports;
         if !ports.contains(&granted.end.port) {

@@ -353,7 +353,13 @@ impl Fleet {
                 self.asks.budget += 1;
                 if here { Ended::NoBudget } else { Ended::RailRefused }
             }
-            SkipReason::Inactive | SkipReason::Held | SkipReason::Busy => {
+            SkipReason::Inactive
+            | SkipReason::Held
+            | SkipReason::Busy
+            | SkipReason::NoPartner
+            | SkipReason::Refused
+            | SkipReason::Away
+            | SkipReason::Untrusted => {
                 panic!("nobody here is {reason:?}")
             }
         }

@@ -46,7 +46,7 @@ pub(super) struct Terms {
 impl Terms {
     pub(super) fn new(rails: usize) -> Terms {
         let plan = |rail| Plan {
-            steps: Vec::new(),
+            stages: Vec::new(),
             uses: vec![Use { resource: Resource::Nic(format!("mlx5_{rail}")), amount: MIB }],
         };
         // The gate takes a node for occupied when it has a GPU of which it can't tell.
@@ -65,7 +65,8 @@ impl Terms {
     fn enter(&self, side: Side<'_>, rail: usize) -> Result<Permit, SkipReason> {
         let inventory = if side.occupied { &self.occupied } else { &self.idle };
         let plan = &self.plans[rail];
-        let asked = Asked { plan, cost: Cost::Light, active: true, hold: None, now: 0.0, inventory };
+        let asked =
+            Asked { plan, cost: Cost::Light, active: true, occupancy: true, hold: None, now: 0.0, inventory };
         side.gate.enter(asked).map_err(|skip| skip.reason)
     }
 }
