@@ -24,6 +24,9 @@ pub(crate) const LINES_KEPT: usize = 100;
 /// More rows than one of each second of a day: no run that somebody reads has as many.
 const ROWS_KEPT: usize = 100_000;
 
+/// A run takes a second at least, and this many take hours.
+const RUNS_KEPT: usize = 10_000;
+
 /// What the text of a run says.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Log {

@@ -5,7 +5,7 @@
 //! written anew for every row, so it holds the last one only.
 
 use super::{
-    Command, Dialect, Figure, Piece, ROWS_KEPT, Row, Run, Section,
+    Command, Dialect, Figure, Piece, RUNS_KEPT, Row, Run, Section,
     line::{self, Cell},
     text,
 };
@@ -57,7 +57,7 @@ impl Scan {
     fn text(&mut self, text: &str) {
         let mut rest = text;
         while let Some(sign) = rest.chars().next() {
-            if self.piece.runs.len() == ROWS_KEPT {
+            if self.piece.runs.len() == RUNS_KEPT {
                 self.piece.cut = true;
                 return;
             }

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    Dialect, Figure, LINES_KEPT, Piece, ROWS_KEPT, Row, Run, Section, Unit,
+    Dialect, Figure, LINES_KEPT, Piece, ROWS_KEPT, RUNS_KEPT, Row, Run, Section, Unit,
     command::{Command, Output},
     fault::{self, Say},
     line::{self, Cell, Column},
@@ -54,7 +54,8 @@ pub(super) fn read(text: &str, file: usize, command: Option<&Command>) -> Piece 
     while let Some(line) = lines.next() {
         let last = lines.peek().is_none() && !ended;
         reader.line(line::unlabelled(&line).trim(), last);
-        if reader.rows == ROWS_KEPT || reader.tables.len() == TABLES {
+        let full = reader.rows == ROWS_KEPT || reader.piece.runs.len() == RUNS_KEPT;
+        if full || reader.tables.len() == TABLES {
             reader.piece.cut = true;
             break;
         }

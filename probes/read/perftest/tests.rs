@@ -417,6 +417,7 @@ fn the_largest_input_is_read_in_time_that_grows_with_its_length() {
         fill("\n"),
         fill("{"),
         fill("{\"MsgSize\":1}"),
+        fill("RDMA_Write BW Test\n 1 1 0.00 1.00 0.000001\n"),
         fill("\"MsgSize\": 1,\n{"),
         fill(&write(&row(65536, 97.0))),
         fill("1 "),
