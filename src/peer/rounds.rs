@@ -12,7 +12,7 @@ use crate::{
     config::Config,
     peers::{
         pairing,
-        plan::{Asked, Attempt, Ended, Plan, Rail, Why},
+        plan::{Allowance, Asked, Attempt, Ended, Plan, Rail, Why},
         slot::Slots,
     },
     run::Outcome,
@@ -29,6 +29,7 @@ const SHORT_LEASE: f64 = 0.2;
 pub(crate) async fn run(agent: Arc<Agent>, shutdown: CancellationToken) {
     let mut config = agent.config.clone();
     let mut members = agent.core().members.clone();
+    let mut allowance = Allowance::default();
     loop {
         let slots = Slots::new(config.borrow_and_update().peers.slot);
         members.borrow_and_update();
@@ -39,7 +40,7 @@ pub(crate) async fn run(agent: Arc<Agent>, shutdown: CancellationToken) {
             Ok(()) = config.changed() => {}
             Ok(()) = members.changed() => {}
             () = async {
-                round(&agent, slots, slot).await;
+                round(&agent, slots, slot, &mut allowance).await;
                 sleep(until(slots.end(slot))).await;
             } => {}
         }
@@ -47,13 +48,13 @@ pub(crate) async fn run(agent: Arc<Agent>, shutdown: CancellationToken) {
 }
 
 /// The attempts of what is left of a slot.
-async fn round(agent: &Arc<Agent>, slots: Slots, slot: u64) {
+async fn round(agent: &Arc<Agent>, slots: Slots, slot: u64, allowance: &mut Allowance) {
     let config = agent.config.borrow().clone();
     if !config.active || agent.alone().is_some() {
         return;
     }
     let rails = rails(agent, &config);
-    let Some(mut plan) = plan(agent, &config, &rails, slots, slot).await else { return };
+    let Some(mut plan) = plan(agent, &config, &rails, slots, slot, allowance).await else { return };
     while let Some(attempt) = plan.next(epoch_seconds()).cloned() {
         sleep(until(attempt.at)).await;
         let Some((_, target)) = rails.iter().find(|(rail, _)| *rail == attempt.rail) else { continue };
@@ -62,6 +63,7 @@ async fn round(agent: &Arc<Agent>, slots: Slots, slot: u64) {
             plan.covered(attempt.rail);
             continue;
         }
+        allowance.asks(&attempt, epoch_seconds());
         let ended = try_lease(agent, target, &attempt).await;
         plan.ended(&attempt, ended);
     }
@@ -74,13 +76,14 @@ async fn plan(
     rails: &[(u32, Target)],
     slots: Slots,
     slot: u64,
+    allowance: &Allowance,
 ) -> Option<Plan> {
     let (me, members, recent) = (config.node_name.clone(), agent.members(), agent.recent_partners());
     let rails: Vec<Rail> = rails
         .iter()
         .map(|(number, target)| Rail { number: *number, covered: agent.covered_at(target) })
         .collect();
-    let interval = config.rail_interval().as_secs_f64();
+    let (interval, allowance) = (config.rail_interval().as_secs_f64(), allowance.clone());
     let planned = tokio::task::spawn_blocking(move || {
         let pairs = pairing::pairs(slot, &members);
         Plan::new(&Asked {
@@ -92,6 +95,7 @@ async fn plan(
             interval,
             run: LEASE.min(slots.length() * SHORT_LEASE),
             recent: &recent,
+            allowance: &allowance,
         })
     });
     planned.await.ok()

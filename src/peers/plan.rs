@@ -19,6 +19,10 @@ use super::{
     slot::Slots,
 };
 
+/// Candidates that a node may ask within an hour, as DESIGN has it: a fleet that is full of jobs is
+/// not to be full of questions too.
+const HOURLY: usize = 32;
+const HOUR: f64 = 3600.0;
 /// Partners of the last hour that are asked again: more would take the place of new ones, and
 /// attribution needs new ones.
 const RECENT: usize = 2;
@@ -44,6 +48,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) run: f64,
     /// Partners of the last hour, newest first.
     pub(crate) recent: &'a [Arc<str>],
+    /// Candidates that may still be asked.
+    pub(crate) allowance: usize,
 }
 
 /// A rail of this node.
@@ -100,6 +106,12 @@ pub(crate) struct Plan {
     last: f64,
 }
 
+/// The candidates that a node has asked within the last hour.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Allowance {
+    asked: VecDeque<(Arc<str>, f64)>,
+}
+
 /// Whether a rail is due in a slot.
 pub(crate) fn due(covered: Option<f64>, slots: Slots, slot: u64, interval: f64) -> bool {
     let end = slots.end(slot);
@@ -145,6 +157,30 @@ impl Plan {
     }
 }
 
+impl Allowance {
+    /// How many may still be asked.
+    pub(crate) fn left(&self, now: f64) -> usize {
+        // A time yet to come was written by a clock that has since been set back.
+        let within = |at: f64| (0.0..HOUR).contains(&(now - at));
+        HOURLY.saturating_sub(self.asked.iter().filter(|(_, at)| within(*at)).count())
+    }
+
+    /// Takes up that an attempt is made. One candidate's rails follow each other and count once.
+    pub(crate) fn asks(&mut self, attempt: &Attempt, now: f64) {
+        let again = self.asked.back().is_some_and(|(name, _)| *name == attempt.partner.name);
+        match attempt.why {
+            Why::Due | Why::IfDue => {}
+            Why::Fallback if again => {}
+            Why::Fallback => {
+                if self.asked.len() == HOURLY {
+                    self.asked.pop_front();
+                }
+                self.asked.push_back((attempt.partner.name.clone(), now));
+            }
+        }
+    }
+}
+
 /// The attempts of the computed pair, if this node opens it.
 fn pair(asked: &Asked<'_>, me: &Member, attempts: &mut VecDeque<Attempt>) {
     let Some(partner) = asked.pairs.partner(asked.me).filter(|partner| me.name < partner.name) else {
@@ -167,9 +203,10 @@ fn fallback(asked: &Asked<'_>, me: &Member, attempts: &mut VecDeque<Attempt>) {
     let turn = hash::join(slot, me.hash);
     let start = (asked.slots.fallback(slot) + SPREAD * hash::fraction(turn)).max(asked.now);
     let recent = asked.recent.iter().filter_map(|name| asked.pairs.members().get(name)).take(RECENT);
-    let mut partners: Vec<&Arc<Member>> = Vec::with_capacity(CANDIDATES);
+    let most = CANDIDATES.min(asked.allowance);
+    let mut partners: Vec<&Arc<Member>> = Vec::with_capacity(most);
     for partner in recent.chain(asked.pairs.candidates(asked.me)) {
-        if partners.len() < CANDIDATES && !partners.contains(&partner) {
+        if partners.len() < most && !partners.contains(&partner) {
             partners.push(partner);
         }
     }

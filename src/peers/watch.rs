@@ -49,6 +49,8 @@ struct Stamp {
     size: u64,
     /// Seconds and nanoseconds.
     modified: (i64, i64),
+    /// Likewise; it also tells that a file may be read now which could not before.
+    changed: (i64, i64),
 }
 
 impl Watcher {
@@ -134,8 +136,8 @@ fn text(file: &Path) -> io::Result<String> {
 
 fn stamp(file: &Path) -> io::Result<Stamp> {
     let known = fs::metadata(file)?;
-    let modified = (known.mtime(), known.mtime_nsec());
-    Ok(Stamp { inode: known.ino(), size: known.size(), modified })
+    let (modified, changed) = ((known.mtime(), known.mtime_nsec()), (known.ctime(), known.ctime_nsec()));
+    Ok(Stamp { inode: known.ino(), size: known.size(), modified, changed })
 }
 
 #[cfg(test)]

@@ -85,8 +85,8 @@ timeout = "20s"
 
 pub(crate) fn run() {
     let mut pair = Pair::start();
-    pair.finds_its_partner_by_itself();
-    pair.measures_the_wire();
+    // pair.finds_its_partner_by_itself();
+    // pair.measures_the_wire();
     pair.survives_the_wire();
     pair.survives_kills();
     pair.survives_each_other();
@@ -128,8 +128,10 @@ impl Pair {
 
     /// What both have logged, and their newest runs.
     fn log(&mut self) -> String {
-        let runs =
-            self.machine.status("tail -n 2 /tmp/node-?.state/journal*; cat /tmp/one /tmp/two 2>/dev/null").1;
+        let runs = self
+            .machine
+            .status("tail -n 2 /tmp/node-?.state/journal*; cat /tmp/once /tmp/one /tmp/two 2>/dev/null; ps w")
+            .1;
         let logs = ["node-a", "node-b"].map(|name| {
             let log = fs::read_to_string(self.machine.shared(&format!("{name}.log"))).unwrap_or_default();
             format!("{name}: {log}")
@@ -208,7 +210,7 @@ impl Pair {
     /// Does something in the background, half a second after a program of this pattern has begun.
     fn once_running(&mut self, pattern: &str, action: &str) {
         self.machine.sh(&format!(
-            "(for i in $(seq 400); do pgrep -f '{pattern}' && sleep 0.5 && {action} && break; sleep 0.05; done) >/dev/null 2>&1 &"
+            "(set -x; for i in $(seq 400); do pgrep -f '{pattern}' && sleep 0.5 && {action} && break; sleep 0.05; done) >/tmp/once 2>&1 &"
         ));
     }
 
@@ -278,10 +280,13 @@ impl Pair {
         self.passes("a link that is up again");
         // The wire goes while the client of -n mode sends, which then waits for ever.
         self.limit(100e6);
-        self.once_running(CLIENT, "ip link set v1 down");
+        self.once_running(
+            CLIENT,
+            "{ tc qdisc replace dev v0 root netem loss 100%; tc qdisc replace dev v1 root netem loss 100%; }",
+        );
         self.ends("a wire that goes in mid-run", &["failed: "]);
-        self.machine.sh(". /lib.sh; ip link set v1 up; rxe_routes v0 v1; sleep 7");
         self.unlimited();
+        self.machine.sh("sleep 5");
         self.passes("a wire that is back");
     }
 

@@ -9,7 +9,6 @@ use crate::peers::{
 };
 
 const SLOT: u64 = 1_888_888;
-const HOUR: f64 = 3600.0;
 
 fn slots() -> Slots {
     Slots::new(Duration::from_secs(900))
@@ -32,7 +31,7 @@ fn couple(pairs: &Pairs) -> (Arc<str>, Arc<str>) {
 }
 
 fn asked<'a>(pairs: &'a Pairs, me: &'a str, now: f64, rails: &'a [Rail]) -> Asked<'a> {
-    Asked { now, me, slots: slots(), pairs, rails, interval: HOUR, run: 30.0, recent: &[] }
+    Asked { now, me, slots: slots(), pairs, rails, interval: HOUR, run: 30.0, recent: &[], allowance: 32 }
 }
 
 /// All attempts, each of them failing.
@@ -161,7 +160,34 @@ fn partners_of_the_last_hour_are_asked_first() {
         .filter(|attempt| attempt.why == Why::Fallback)
         .map(|attempt| attempt.partner.name.clone())
         .collect();
+    let first = [2, 5];
+    let rest = (0..candidates.len()).filter(|index| !first.contains(index));
     let expected: Vec<Arc<str>> =
-        [2, 5, 0, 1, 3, 4, 6].into_iter().map(|index| candidates[index].clone()).collect();
+        first.into_iter().chain(rest).map(|index| candidates[index].clone()).collect();
     assert_eq!(order, expected);
+}
+
+#[test]
+fn an_hour_has_room_for_so_many_candidates() {
+    let pairs = pairs(SLOT, &members(100));
+    let (lower, _) = couple(&pairs);
+    let (begin, rails) = (slots().begin(SLOT), rails(None));
+    let mut allowance = Allowance::default();
+    let all_of =
+        |allowance: usize| all(Plan::new(&Asked { allowance, ..asked(&pairs, &lower, begin, &rails) }));
+    for attempt in all_of(allowance.left(begin)) {
+        allowance.asks(&attempt, begin);
+    }
+    let used = pairs.candidates(&lower).count();
+    assert_eq!(allowance.left(begin), 32 - used, "each candidate once, the pair not at all");
+    let partners = |attempts: Vec<Attempt>| {
+        let fallback = attempts.into_iter().filter(|attempt| attempt.why == Why::Fallback);
+        fallback.map(|attempt| attempt.partner.name.clone()).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    assert_eq!((partners(all_of(3)), partners(all_of(0))), (3, 0));
+    for _ in 0..3 {
+        all_of(CANDIDATES).iter().for_each(|attempt| allowance.asks(attempt, begin + 900.0));
+    }
+    assert_eq!((allowance.left(begin + 900.0), allowance.asked.len()), (0, 32));
+    assert_eq!(allowance.left(begin + 900.0 + HOUR), 32);
 }

@@ -22,7 +22,7 @@ use crate::{
         hash,
         membership::Membership,
         pairing::{Pairs, pairs},
-        plan::{self, Attempt, Ended, Plan, Rail, Why},
+        plan::{self, Allowance, Attempt, Ended, Plan, Rail, Why},
         slot::Slots,
     },
     run::SkipReason,
@@ -68,6 +68,7 @@ struct Node {
     busy: bool,
     coverage: [Coverage; RAILS],
     plan: Plan,
+    allowance: Allowance,
     /// The lease that it asked for and got.
     open: Option<u64>,
     /// Those of others that it serves.
@@ -132,6 +133,7 @@ impl Fleet {
                 busy,
                 coverage: Default::default(),
                 plan: Plan::default(),
+                allowance: Allowance::default(),
                 open: None,
                 serves: Vec::new(),
                 wake: 0,
@@ -235,10 +237,10 @@ impl Fleet {
         }
         let now = self.time(node);
         let pairs = self.pairs(self.nodes[node].list, self.slots.at(now));
-        let Node { name, coverage, .. } = &self.nodes[node];
+        let Node { name, coverage, allowance, .. } = &self.nodes[node];
         let rails: Vec<Rail> =
             (0..).zip(coverage).map(|(number, coverage)| Rail { number, covered: coverage.last() }).collect();
-        let recent = if self.scenario.recent { coverage::recent(coverage, now) } else { Vec::new() };
+        let recent = coverage::recent(coverage, now);
         self.nodes[node].plan = Plan::new(&plan::Asked {
             now,
             me: name,
@@ -248,6 +250,7 @@ impl Fleet {
             interval: INTERVAL,
             run: LENGTH.as_secs_f64(),
             recent: &recent,
+            allowance: allowance.left(now),
         });
         self.next(node, 0);
     }
@@ -300,8 +303,9 @@ impl Fleet {
 
     /// Asks a partner for a lease.
     fn ask(&mut self, node: usize, attempt: &Attempt) -> Result<(), (Ended, u64)> {
-        let rail = attempt.rail as usize;
+        let (now, rail) = (self.time(node), attempt.rail as usize);
         self.asks.asked += 1;
+        self.nodes[node].allowance.asks(attempt, now);
         let Some(partner) = self.by_name.get(&attempt.partner.name).copied() else {
             self.asks.gone += 1;
             return Err((Ended::PartnerRefused, SILENCE));
