@@ -54,7 +54,10 @@ async fn round(agent: &Arc<Agent>, slots: Slots, slot: u64, allowance: &mut Allo
         return;
     }
     let rails = rails(agent, &config);
-    let Some(mut plan) = plan(agent, &config, &rails, slots, slot, allowance).await else { return };
+    let Some(mut plan) = plan(agent, &config, &rails, slots, slot, allowance.left(epoch_seconds())).await
+    else {
+        return;
+    };
     while let Some(attempt) = plan.next(epoch_seconds()).cloned() {
         sleep(until(attempt.at)).await;
         let Some((_, target)) = rails.iter().find(|(rail, _)| *rail == attempt.rail) else { continue };
@@ -76,14 +79,14 @@ async fn plan(
     rails: &[(u32, Target)],
     slots: Slots,
     slot: u64,
-    allowance: &Allowance,
+    allowance: usize,
 ) -> Option<Plan> {
     let (me, members, recent) = (config.node_name.clone(), agent.members(), agent.recent_partners());
     let rails: Vec<Rail> = rails
         .iter()
         .map(|(number, target)| Rail { number: *number, covered: agent.covered_at(target) })
         .collect();
-    let (interval, allowance) = (config.rail_interval().as_secs_f64(), allowance.clone());
+    let interval = config.rail_interval().as_secs_f64();
     let planned = tokio::task::spawn_blocking(move || {
         let pairs = pairing::pairs(slot, &members);
         Plan::new(&Asked {
@@ -95,7 +98,7 @@ async fn plan(
             interval,
             run: LEASE.min(slots.length() * SHORT_LEASE),
             recent: &recent,
-            allowance: &allowance,
+            allowance,
         })
     });
     planned.await.ok()
