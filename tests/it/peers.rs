@@ -431,3 +431,69 @@ fn two_hundred_requests_at_once_are_bounded_and_leave_nothing() {
     a.is_clean(&agent_a);
     b.is_clean(&agent_b);
 }
+
+#[test]
+fn ten_thousand_members_cost_little_memory_and_no_series() {
+    let fleet = Fleet::of(&["node-a"]);
+    let entry = |index: usize| {
+        let (high, low) = (index / 256, index % 256);
+        format!(
+            r#"{{"targets": ["127.7.{high}.{low}:10950"], "labels": {{"node": "gpu-node-{index:05}", "rack": "r{high}"}}}}"#
+        )
+    };
+    let own = r#"{"targets": ["127.0.0.1:10950"], "labels": {"node": "node-a"}}"#.to_string();
+    let entries: Vec<String> = (0..9_999).map(entry).chain([own]).collect();
+    fs::write(fleet.path("peers.json"), format!("[{}]", entries.join(","))).unwrap();
+    let a = fleet.node("node-a");
+    let agent = a.start();
+    let metrics = agent.wait("ten thousand members", |agent| {
+        let metrics = agent.metrics();
+        (value(&metrics, "fabricpulse_peer_members") == Some(10_000.0)).then_some(metrics)
+    });
+    // Somebody who asks makes it compute the pairs.
+    let away = a.probe("test=ib_write_bw&target=ionic_0");
+    assert_eq!(away.status, 409, "{away:?}");
+    let resident = value(&agent.metrics(), "process_resident_memory_bytes").unwrap();
+    assert!(resident < 40.0 * MIB, "{} MiB", resident / MIB);
+    assert!(!metrics.contains("gpu-node-"), "no series bears the name of a node that was not measured with");
+}
+
+#[test]
+fn eight_nics_with_three_partners_stay_inside_the_bound() {
+    let fleet = Fleet::of(&["node-a", "node-b"]);
+    let (a, b) = (fleet.node("node-a"), fleet.node("node-b"));
+    let (agent, _b) = (a.start(), b.start());
+    for test in ["ib_write_bw&peer=node-b", "ib_write_lat&peer=node-b", "gdr&peer=node-b", "loopback"] {
+        let answer = a.probe(&format!("test={test}&target=ionic_0"));
+        assert!(answer.body.contains("probe_success 1"), "{test}: {}", answer.body);
+    }
+    agent.signal(rustix::process::Signal::TERM);
+    agent.end();
+    // What a day of four nodes would have left: the same runs of every device with every partner.
+    let journal = a.machine.path("state/journal.jsonl");
+    let text = fs::read_to_string(&journal).unwrap();
+    let measured =
+        text.lines().filter(|line| line.contains("ionic_0\"}") && line.contains("\"trigger\":\"on_demand\""));
+    let mut more = text.clone();
+    for line in measured {
+        for device in 0..8 {
+            for peer in ["node-b", "node-c", "node-d"] {
+                let line = line.replace("ionic_0", &format!("ionic_{device}")).replace("node-b", peer);
+                more.push_str(&line);
+                more.push('\n');
+            }
+        }
+    }
+    fs::write(&journal, more).unwrap();
+    let metrics = a.start().settled(40);
+    let of = |family: &str| {
+        metrics.lines().filter(|line| line.starts_with(&format!("fabricpulse_{family}{{"))).count()
+    };
+    assert_eq!(of("rdma_write_bandwidth_bytes_per_second"), 8 * 3 * 2 * 2);
+    assert_eq!(of("rdma_write_latency_seconds"), 8 * 3 * 2);
+    assert_eq!(of("gdr_host_ratio"), 8 * 3);
+    assert_eq!(of("rdma_loopback_bandwidth_bytes_per_second"), 8 * 2);
+    assert_eq!(value(&metrics, "fabricpulse_coverage_partners{device=\"ionic_7\"}"), Some(3.0));
+    let series = metrics.lines().filter(|line| !line.starts_with('#')).count();
+    assert!(series <= 1600, "{series} series");
+}

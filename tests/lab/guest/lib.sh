@@ -71,3 +71,7 @@ ib_device() {
   ln -sfn "../../../${function#/sys/devices/}" "$overlay/upper/device"
   mount -t overlay "$1" -o "lowerdir=$folder,upperdir=$overlay/upper,workdir=$overlay/work" "$folder"
 }
+
+# pids_of PATTERN: the processes whose command line matches, without those that are about to become
+# something else.
+pids_of() { ps w | awk -v pattern="$1" '$0 ~ pattern && !/fabricpulse limits/ && !/awk/ { print $1 }'; }
