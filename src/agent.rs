@@ -187,6 +187,8 @@ impl Agent {
         let config = self.config.borrow();
         let target = lane.target.as_ref().unwrap_or(&Target::Node);
         match (lane.probe.schedule(), lane.probe.scope()) {
+            // Somebody wrote it down to be run: that it is not is worth a verdict.
+            _ if matches!(target, Target::Check(_)) => None,
             (Schedule::OnDemand, _) => Some("it runs only when somebody asks for it".to_string()),
             (Schedule::Interval, _)
                 if !config.active && lane.probe.cost(&config.settings, target) != Cost::Passive =>

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use probes::{PROBES, Resource, Scope, Use, Verdict};
+use probes::{PROBES, Resource, Schedule, Scope, Use, Verdict};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, prometheus_text, text},
@@ -199,7 +199,7 @@ impl Collector for Lanes {
             Some(&Unit::Seconds),
             MetricType::Gauge,
         )?;
-        for probe in PROBES {
+        for probe in PROBES.iter().filter(|probe| probe.schedule() == Schedule::Interval) {
             gauge(
                 &mut intervals,
                 &[("probe", probe.name())],

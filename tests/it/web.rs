@@ -49,7 +49,8 @@ fn what_probe_does_not_know_is_400_with_what_it_knows() {
         ("/probe", "parameter \"test\" is missing; known are node, pcie, nic, gpu, ib_write_bw"),
         ("/probe?test=fusion", "there is no test \"fusion\""),
         ("/probe?test=pcie&target=0000:ff:00.0", "0000:ff:00.0"),
-        ("/probe?test=nic&peer=node-b", "node-b"),
+        ("/probe?test=nic&peer=node-b", "it takes no peer"),
+        ("/probe?test=ib_write_bw&target=ionic_0&peer=node-b", "there is no peer \"node-b\""),
         ("/probe?test=nic&debug=perhaps", "debug must be true or false"),
         ("/probe?test=nic&tset=1", "tset"),
     ];
