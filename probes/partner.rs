@@ -9,6 +9,8 @@ pub struct Partner {
     pub host: String,
     /// Which of the two this node is.
     pub side: Side,
+    /// `ib_write_bw` is a part of the same lease, so host memory is measured before `gdr` is.
+    pub host_measured: bool,
     /// What the partner said when the lease began; none while it has not been asked yet.
     pub terms: Option<Terms>,
 }
@@ -16,7 +18,13 @@ pub struct Partner {
 impl Partner {
     /// Nobody in particular: enough to be told whether a run is possible and what it will use.
     pub fn nobody() -> Partner {
-        Partner { name: String::new(), host: String::new(), side: Side::Opener, terms: None }
+        Partner {
+            name: String::new(),
+            host: String::new(),
+            side: Side::Opener,
+            host_measured: false,
+            terms: None,
+        }
     }
 }
 

@@ -299,6 +299,8 @@ impl Agent {
             ("web", old.web == config.web),
             ("state", old.state == config.state),
             ("log", old.log == config.log),
+            ("peers.listen_address", old.peers.listen == config.peers.listen),
+            ("peers", old.peers.identity.is_some() == config.peers.identity.is_some()),
         ] {
             if !same {
                 tracing::warn!(section, "this section takes effect at the next start only");
@@ -406,7 +408,7 @@ impl Agent {
     }
 
     /// What a run would execute and use; none if it is not possible.
-    fn plan(&self, probe: &'static dyn Probe, target: &Target) -> Option<Plan> {
+    pub(crate) fn plan(&self, probe: &'static dyn Probe, target: &Target) -> Option<Plan> {
         let (config, parts) = (self.config.borrow().clone(), self.parts());
         let nobody = Partner::nobody();
         let ctx = probes::Context {

@@ -1,8 +1,11 @@
 //! What every lane shares: configuration, parts, gate, journal, totals.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use tokio::sync::watch;
@@ -26,12 +29,15 @@ use crate::{
         pairing,
         slot::Slots,
     },
-    run::Outcome,
+    run::{Outcome, Skip, SkipReason},
     runner::epoch_seconds,
 };
 
 /// Why peer probes are off without certificates.
 const NO_IDENTITY: &str = "peer probes are off: set peers.certificate_file, peers.key_file and peers.ca_file";
+
+/// When to ask again for a run that was stopped.
+const LATER: Duration = Duration::from_secs(60);
 
 /// What every lane shares.
 #[derive(Debug)]
@@ -63,12 +69,15 @@ impl Core {
     }
 
     /// What this agent proves its name with, and knows others by.
-    pub(crate) fn tls(&self) -> Result<Arc<Tls>, Outcome> {
-        let config = self.config.borrow();
-        let Some(files) = &config.peers.identity else {
+    pub(crate) async fn tls(self: &Arc<Self>) -> Result<Arc<Tls>, Outcome> {
+        let config = self.config.borrow().clone();
+        let Some(files) = config.peers.identity.clone() else {
             return Err(Outcome::Unsupported(NO_IDENTITY.to_string()));
         };
-        self.identities.current(files, &config.node_name).map_err(Outcome::Unsupported)
+        let core = self.clone();
+        let read =
+            tokio::task::spawn_blocking(move || core.identities.current(&files, &config.node_name)).await;
+        read.unwrap_or_else(|error| Err(error.to_string())).map_err(Outcome::Unsupported)
     }
 
     /// Why this agent measures with no other; none if it can.
@@ -89,13 +98,30 @@ impl Core {
         })
     }
 
-    /// Whom to ask now, in this order: this slot's partner, then the next candidates.
-    pub(crate) fn partners_now(&self) -> Vec<Arc<Member>> {
+    /// Whom to ask now, in this order: this slot's partner, then the next candidates. Computed
+    /// beside the runtime, since it sorts the whole fleet.
+    pub(crate) async fn partners_now(&self) -> Vec<Arc<Member>> {
         let (config, members) = (self.config.borrow().clone(), self.members.borrow().clone());
         let slot = Slots::new(config.peers.slot).at(epoch_seconds());
-        let pairs = pairing::pairs(slot, &members);
-        let order = pairs.partner(&config.node_name).into_iter().chain(pairs.candidates(&config.node_name));
-        order.cloned().collect()
+        let computed = tokio::task::spawn_blocking(move || {
+            let (pairs, own) = (pairing::pairs(slot, &members), &config.node_name);
+            pairs.partner(own).into_iter().chain(pairs.candidates(own)).cloned().collect()
+        });
+        computed.await.unwrap_or_default()
+    }
+
+    /// Whether a run that is under way may begin its next stage: a hold may have come since.
+    pub(crate) fn may_go_on(&self) -> Result<(), Outcome> {
+        let now = epoch_seconds();
+        let refuse =
+            |reason, detail: String| Err(Outcome::Skipped(Skip { reason, detail, retry_after: LATER }));
+        if !self.config.borrow().active {
+            return refuse(SkipReason::Inactive, "active probes were switched off".to_string());
+        }
+        match self.holds.current(now) {
+            Some(hold) => refuse(SkipReason::Held, format!("held by {}: {}", hold.by, hold.reason)),
+            None => Ok(()),
+        }
     }
 
     /// Ends the agent because a part of it failed: systemd starts it anew, with all that the

@@ -67,7 +67,7 @@ type Bucket<C> = RateLimiter<NotKeyed, InMemoryState, C, NoOpMiddleware<<C as Cl
 struct Buckets<C: Clock> {
     budget: Budget,
     /// What was taken for runs that were refused after all, and when.
-    credit: BTreeMap<Resource, (u32, C::Instant)>,
+    credit: BTreeMap<Resource, (f64, C::Instant)>,
     of: BTreeMap<Resource, Bucket<C>>,
 }
 
@@ -170,9 +170,10 @@ impl<C: Clock + Clone> Gate<C> {
 impl<C: Clock + Clone> Buckets<C> {
     fn take(&mut self, used: &Use, clock: &C) -> Result<(), Skip> {
         let credit = self.credit(&used.resource, clock);
-        let spent = credit.min(used.amount);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the amount")]
+        let spent = credit.min(f64::from(used.amount)) as u32;
         let Some(amount) = NonZeroU32::new(used.amount - spent) else {
-            self.spend_credit(&used.resource, spent);
+            self.spend_credit(&used.resource, spent, clock);
             return Ok(());
         };
         let name = name(&used.resource);
@@ -183,7 +184,7 @@ impl<C: Clock + Clone> Buckets<C> {
         };
         match bucket.check_n(amount) {
             Ok(Ok(())) => {
-                self.spend_credit(&used.resource, spent);
+                self.spend_credit(&used.resource, spent, clock);
                 Ok(())
             }
             Ok(Err(not_until)) => {
@@ -199,25 +200,22 @@ impl<C: Clock + Clone> Buckets<C> {
 
     /// Notes what a run was refused after it was taken: a bucket can't be asked without taking.
     fn give_back(&mut self, used: &Use, clock: &C) {
-        let credit = self.credit(&used.resource, clock);
-        self.credit.insert(used.resource.clone(), (credit + used.amount, clock.now()));
+        let credit = self.credit(&used.resource, clock) + f64::from(used.amount);
+        self.credit.insert(used.resource.clone(), (credit, clock.now()));
     }
 
-    /// What is left of that. It lasts as long as the bucket needs to refill so much, so that both
-    /// together never hold more than the budget.
-    fn credit(&self, resource: &Resource, clock: &C) -> u32 {
+    /// What is left of that. It melts as fast as the bucket refills, so that both together never
+    /// hold more than the budget.
+    fn credit(&self, resource: &Resource, clock: &C) -> f64 {
+        let Some((amount, at)) = self.credit.get(resource) else { return 0.0 };
         let refill = f64::from(hourly(self.budget, resource).div_ceil(2).max(1)) / 3600.0;
-        let fresh = |(amount, at): &&(u32, C::Instant)| {
-            let age: Duration = clock.now().duration_since(*at).into();
-            age.as_secs_f64() * refill < f64::from(*amount)
-        };
-        self.credit.get(resource).filter(fresh).map_or(0, |(amount, _)| *amount)
+        let age: Duration = clock.now().duration_since(*at).into();
+        (amount - age.as_secs_f64() * refill).max(0.0)
     }
 
-    fn spend_credit(&mut self, resource: &Resource, spent: u32) {
-        if let Some((amount, _)) = self.credit.get_mut(resource) {
-            *amount = amount.saturating_sub(spent);
-        }
+    fn spend_credit(&mut self, resource: &Resource, spent: u32, clock: &C) {
+        let left = self.credit(resource, clock) - f64::from(spent);
+        self.credit.insert(resource.clone(), (left.max(0.0), clock.now()));
     }
 
     /// Uses up the burst, as far as it is not.
@@ -403,7 +401,8 @@ mod tests {
             assert_eq!(enter(&gate, Cost::Light, &both).unwrap_err(), SkipReason::Budget);
             clock.advance(Duration::from_secs(1));
         }
-        let whole_burst = enter(&gate, Cost::Light, &plan(vec![gpu(9_000)]));
+        // All but what rounding takes.
+        let whole_burst = enter(&gate, Cost::Light, &plan(vec![gpu(8_990)]));
         assert!(whole_burst.is_ok(), "{whole_burst:?}");
         drop(whole_burst);
         assert_eq!(enter(&gate, Cost::Light, &plan(vec![gpu(3_000)])).unwrap_err(), SkipReason::Budget);

@@ -22,11 +22,14 @@ pub(crate) fn completed(targets: &[Target], readings: Vec<Reading>) -> Vec<Repor
 
 /// The reports of a run that measured nothing.
 ///
-/// None where the outcome leaves the last verdict standing: a skip or a cancellation only lets it age.
+/// None where the outcome leaves the last verdict standing: a skip, a cancellation or a partner's
+/// failure only lets it age.
 pub(crate) fn not_completed(targets: &[Target], outcome: &Outcome) -> Vec<Report> {
     let reason = outcome.for_everybody();
     match outcome {
-        Outcome::Completed | Outcome::Skipped(_) | Outcome::Failed(Failure::Cancelled { .. }) => Vec::new(),
+        Outcome::Completed
+        | Outcome::Skipped(_)
+        | Outcome::Failed(Failure::Cancelled { .. } | Failure::Partner { .. }) => Vec::new(),
         // A child that SIGKILL can't end hangs in the driver of the one device it was using.
         Outcome::Failed(Failure::Stuck { .. }) if targets.len() == 1 => targets
             .iter()

@@ -28,7 +28,7 @@ use crate::{
     history::History,
     inventory::Parts,
     judge,
-    peer::{half, lease::Served, ports::Port, session::Session, stage},
+    peer::{half, lease::Served, session::Session, stage},
     peers::membership::Member,
     run::{Evidence, Outcome, Report, Run, Trigger},
     runner::{self, Stop, Unfinished, epoch_seconds},
@@ -45,6 +45,8 @@ pub(crate) use view::{Standing, View};
 
 /// How far a tick strays from its time, as a part of the interval: nodes must not fall into step.
 const JITTER: f64 = 0.1;
+/// Parts in leases that wait for a lane: one from each side, and a refusal to write down.
+const LEASED: usize = 4;
 /// Until the tick of a lane that has none by itself.
 const NEVER: Duration = Duration::from_secs(365 * 86_400);
 /// Before the first runs of a fresh agent, so that its lanes don't start all at once.
@@ -95,6 +97,8 @@ pub(crate) struct Lane {
     /// The only target of an active lane; none for a passive one, which reads all of its targets.
     pub(crate) target: Option<Target>,
     asks: mpsc::Sender<Ask>,
+    /// Parts in leases, which are paid for already: before what is asked for.
+    leased: mpsc::Sender<Ask>,
     view: watch::Receiver<Arc<View>>,
     history: Arc<Mutex<History>>,
 }
@@ -129,6 +133,7 @@ impl Lane {
         tasks: &tokio_util::task::TaskTracker,
     ) -> Lane {
         let (asks, asked) = mpsc::channel(1);
+        let (leased, parts) = mpsc::channel(LEASED);
         let (publish, view) = watch::channel(Arc::default());
         let history = Arc::new(Mutex::new(History::default()));
         let mut executor = Executor {
@@ -142,13 +147,13 @@ impl Lane {
         executor.recall(past);
         let core = executor.core.clone();
         tasks.spawn(async move {
-            if let Err(error) = tokio::spawn(executor.serve(asked)).await
+            if let Err(error) = tokio::spawn(executor.serve(asked, parts)).await
                 && error.is_panic()
             {
                 core.give_up(probe.name());
             }
         });
-        Lane { probe, target, asks, view, history }
+        Lane { probe, target, asks, leased, view, history }
     }
 
     /// Whether it measures with a partner, by itself and not only when asked.
@@ -198,7 +203,11 @@ impl Lane {
 
     fn ask(&self, job: Job) -> Result<oneshot::Receiver<Arc<Run>>, Busy> {
         let (reply, run) = oneshot::channel();
-        self.asks.try_send(Ask { job, reply }).map_err(|_| Busy)?;
+        let queue = match &job {
+            Job::Own { .. } => &self.asks,
+            Job::Opened(_) | Job::Served(_) | Job::Refused { .. } => &self.leased,
+        };
+        queue.try_send(Ask { job, reply }).map_err(|_| Busy)?;
         Ok(run)
     }
 
@@ -214,7 +223,7 @@ impl Lane {
 }
 
 impl Executor {
-    async fn serve(mut self, mut asked: mpsc::Receiver<Ask>) {
+    async fn serve(mut self, mut asked: mpsc::Receiver<Ask>, mut leased: mpsc::Receiver<Ask>) {
         let (mut config, mut parts) = (self.core.config.clone(), self.core.parts.clone());
         let shutdown = self.core.shutdown.clone();
         let mut next = self.first_tick();
@@ -239,7 +248,13 @@ impl Executor {
                     seen = names;
                     continue;
                 }
-                // Before what is asked for: nobody who asks all the time keeps the schedule off.
+                // Before what is asked for: nobody who asks all the time keeps leases and schedule off.
+                Some(ask) = leased.recv() => {
+                    if ask.is_stale() {
+                        continue;
+                    }
+                    Some(ask)
+                }
                 () = sleep_until(next), if listed => None,
                 ask = asked.recv() => match ask {
                     Some(ask) if ask.is_stale() => continue,
@@ -332,15 +347,22 @@ impl Executor {
             (Job::Own { until, peer }, Scope::EachPair) => {
                 stop.caller = until;
                 let session = pair::choose(&self.core, self.probe, &targets[0], peer, until, told).await?;
-                let measured = pair::opened(self.probe, ctx, &session, &mut self.memory, &stop, told).await;
-                session.close().await;
+                let measured =
+                    pair::opened(&self.core, self.probe, ctx, &session, &mut self.memory, &stop, told).await;
+                let shutdown = self.core.shutdown.clone();
+                if until.is_some_and(|until| until <= Instant::now()) {
+                    // Somebody's time is up: the answer does not wait for the partner.
+                    tokio::spawn(async move { session.close(&shutdown).await });
+                } else {
+                    session.close(&shutdown).await;
+                }
                 measured
             }
             (Job::Opened(session), _) => {
-                pair::opened(self.probe, ctx, &session, &mut self.memory, &stop, told).await
+                pair::opened(&self.core, self.probe, ctx, &session, &mut self.memory, &stop, told).await
             }
             (Job::Served(served), _) => {
-                pair::served(self.probe, ctx, served, &mut self.memory, &stop, told).await
+                pair::served(&self.core, self.probe, ctx, served, &mut self.memory, &stop, told).await
             }
             (Job::Refused { peer, outcome }, _) => {
                 told.peer = Some(peer);
@@ -348,9 +370,14 @@ impl Executor {
             }
             (Job::Own { until, .. }, Scope::AllTargets | Scope::EachTarget) => {
                 stop.caller = until;
-                let port = self.port(config)?;
-                ctx.port = port.as_ref().map_or(0, Port::number);
-                let plan = self.probe.plan(&ctx).map_err(|why| Outcome::Unsupported(why.0))?;
+                let mut plan = self.probe.plan(&ctx).map_err(|why| Outcome::Unsupported(why.0))?;
+                let mut port = None;
+                if plan.stages.iter().any(|stage| matches!(stage, Stage::Both { .. })) {
+                    let ports = &config.peers.ports;
+                    let taken = self.core.ports.take(ports).ok_or_else(|| half::no_port(ports))?;
+                    ctx.port = port.insert(taken).number();
+                    plan = self.probe.plan(&ctx).map_err(|why| Outcome::Unsupported(why.0))?;
+                }
                 let now = epoch_seconds();
                 let hold = self.core.holds.current(now);
                 let asked = Asked {
@@ -366,18 +393,10 @@ impl Executor {
                 self.core.totals.spend(&plan.uses);
                 let measured =
                     measure(self.probe, &ctx, &plan, &mut self.memory, &stop, &mut told.evidence).await;
-                drop(permit);
+                drop((permit, port));
                 measured
             }
         }
-    }
-
-    /// A port for the servers of a probe that has some on this node alone.
-    fn port(&self, config: &Config) -> Result<Option<Port>, Outcome> {
-        if self.probe.scope() == Scope::AllTargets {
-            return Ok(None);
-        }
-        self.core.ports.take(&config.peers.ports).map(Some).ok_or_else(|| half::no_port(&config.peers.ports))
     }
 
     /// Tells everybody: totals, journal, history and the view.
@@ -546,12 +565,13 @@ async fn both(
     stop: &Stop,
     evidence: &mut Vec<Evidence>,
 ) -> Result<Output, Unfinished> {
-    let mut server = runner::serve(server.clone(), port, stop);
-    if !server.listens().await {
-        let (result, ran) = server.finish(Duration::ZERO).await;
-        evidence.push(ran);
-        return result;
-    }
+    let server = match runner::serve(server.clone(), port, stop).listening().await {
+        Ok(server) => server,
+        Err((result, ran)) => {
+            evidence.push(ran);
+            return result;
+        }
+    };
     let (called, ran) = runner::run(client, stop).await;
     let (served, server_ran) = server.finish(stage::AFTER_CLIENT).await;
     evidence.extend([server_ran, ran]);

@@ -95,9 +95,26 @@ pub(crate) fn serve(step: Step, port: u16, stop: &Stop) -> Server {
 }
 
 impl Server {
-    /// Waits until it listens. False if it ended or took too long instead.
-    pub(crate) async fn listens(&mut self) -> bool {
-        matches!(timeout(LISTEN_WITHIN, &mut self.ready).await, Ok(Ok(())))
+    /// Waits until it listens. If it ended or took too long instead, it is ended, and gives how.
+    pub(crate) async fn listening(mut self) -> Result<Server, Ran> {
+        match timeout(LISTEN_WITHIN, &mut self.ready).await {
+            Ok(Ok(())) => Ok(self),
+            Ok(Err(_)) => {
+                let (result, evidence) = self.finish(KILL_GRACE).await;
+                Err((Err(result.map_or_else(|unfinished| unfinished, too_early)), evidence))
+            }
+            Err(_) => {
+                let (result, evidence) = self.finish(Duration::ZERO).await;
+                let output = result.unwrap_or_else(|unfinished| unfinished.output);
+                let program = evidence.argv.first().cloned().unwrap_or_default();
+                let failure = Failure::Exit {
+                    program,
+                    status: evidence.exit.clone(),
+                    says: format!("it did not listen within {} s", LISTEN_WITHIN.as_secs()),
+                };
+                Err((Err(Unfinished { failure, output }), evidence))
+            }
+        }
     }
 
     /// Waits for its end, which its client brings about.
@@ -119,6 +136,13 @@ impl Server {
     }
 }
 
+/// A server that ended well before it had a client.
+fn too_early(output: Output) -> Unfinished {
+    let says = "it ended before its client came".to_string();
+    let failure = Failure::Exit { program: "the server".to_string(), status: "exit 0".to_string(), says };
+    Unfinished { failure, output }
+}
+
 /// What a server's task came to; one that panicked ran nothing that can be read.
 fn ran(done: Result<Ran, JoinError>) -> Ran {
     done.unwrap_or_else(|error| {
@@ -131,6 +155,10 @@ fn ran(done: Result<Ran, JoinError>) -> Ran {
 /// Stuck children of one program at a time. A few, since each has still read everything but what
 /// it hangs on; not many, since a driver that hangs must not collect processes.
 const MOST_STUCK: usize = 3;
+
+/// The words of a command line that tell one kind of child from another: a worker and its name, a
+/// program of perftest and its device. Ports and sizes differ from run to run.
+const KEY_WORDS: usize = 3;
 
 /// Children that survived SIGKILL: what was started, and the process that is still there.
 static STUCK: Mutex<Vec<(Vec<String>, Stuck)>> = Mutex::new(Vec::new());
@@ -205,9 +233,9 @@ async fn run_until(step: &Step, stop: &Stop, listening: Option<(u16, oneshot::Se
         Ended::Cancelled(by) => Some(Failure::Cancelled { by }),
         Ended::Itself(status) if status.success() => None,
         Ended::Itself(status)
-            if status.code() == Some(i32::from(CANT_START)) && err.starts_with(NOT_STARTED) =>
+            if status.code() == Some(i32::from(CANT_START)) && err.contains(NOT_STARTED) =>
         {
-            let error = err.trim_start_matches(NOT_STARTED).trim().to_string();
+            let error = err.rsplit(NOT_STARTED).next().unwrap_or_default().trim().to_string();
             Some(Failure::Spawn { program, error })
         }
         Ended::Itself(_) => Some(Failure::Exit { program, status: exit.clone(), says: String::new() }),
@@ -304,28 +332,20 @@ async fn until_listening(group: Pid, port: u16) {
 }
 
 /// Whether a socket of this very process listens at the port: another program may have it too, for
-/// a moment or on another address.
+/// a moment or on another address. The tables of all sockets are read only once it has one.
 fn listens(process: &procfs::process::Process, port: u16) -> bool {
-    let (v4, v6) = (process.tcp().unwrap_or_default(), process.tcp6().unwrap_or_default());
-    let mut listening = v4
-        .iter()
-        .chain(&v6)
-        .filter(|entry| entry.state == TcpState::Listen && entry.local_address.port() == port)
-        .peekable();
-    if listening.peek().is_none() {
+    let inode = |fd: procfs::process::FDInfo| match fd.target {
+        FDTarget::Socket(inode) => Some(inode),
+        _ => None,
+    };
+    let own: Vec<u64> = process.fd().into_iter().flatten().flatten().filter_map(inode).collect();
+    if own.is_empty() {
         return false;
     }
-    let own: Vec<u64> = process
-        .fd()
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|fd| match fd.target {
-            FDTarget::Socket(inode) => Some(inode),
-            _ => None,
-        })
-        .collect();
-    listening.any(|entry| own.contains(&entry.inode))
+    let (v4, v6) = (process.tcp().unwrap_or_default(), process.tcp6().unwrap_or_default());
+    v4.iter().chain(&v6).any(|entry| {
+        entry.state == TcpState::Listen && entry.local_address.port() == port && own.contains(&entry.inode)
+    })
 }
 
 async fn wait(child: &mut Child, deadline: Instant, stop: &Stop) -> Ended {
@@ -395,7 +415,8 @@ fn remember_stuck(argv: &[String], group: Option<Pid>) -> i32 {
 fn too_many_stuck(argv: &[String]) -> Option<i32> {
     let mut stuck = STUCK.lock().unwrap_or_else(PoisonError::into_inner);
     stuck.retain(|(_, process)| process.is_there());
-    let mut of_program = stuck.iter().filter(|(known, _)| known == argv).map(|(_, process)| process.pid);
+    let same = |known: &[String]| known.iter().take(KEY_WORDS).eq(argv.iter().take(KEY_WORDS));
+    let mut of_program = stuck.iter().filter(|(known, _)| same(known)).map(|(_, process)| process.pid);
     of_program.nth(MOST_STUCK - 1)
 }
 

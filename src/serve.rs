@@ -20,6 +20,8 @@ const BAD_CONFIG: u8 = 2;
 const THREADS: usize = 2;
 /// How long the end may take: a run under way is given its grace and is then killed.
 const DRAIN: Duration = Duration::from_secs(runner::GRACE.as_secs() + 5);
+/// How long the end waits for calls that block.
+const LEFT_BEHIND: Duration = Duration::from_millis(500);
 /// How often the watchdog's timer is looked at where systemd has none.
 const NO_WATCHDOG: Duration = Duration::from_secs(3600);
 
@@ -41,7 +43,7 @@ pub(crate) fn main(flags: Flags) -> ExitCode {
     logs::start(&config.log);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
     let served = runtime.context("the runtime").and_then(|runtime| {
-        runtime.block_on(async {
+        let served = runtime.block_on(async {
             let shutdown = CancellationToken::new();
             let servers = http::bind(&config).await?;
             let partners = match &config.peers.identity {
@@ -50,7 +52,10 @@ pub(crate) fn main(flags: Flags) -> ExitCode {
             };
             let agent = Agent::new(config, overrides, shutdown.clone());
             serve(&agent, servers, partners, shutdown).await
-        })
+        });
+        // A name that is being looked up is not waited for.
+        runtime.shutdown_timeout(LEFT_BEHIND);
+        served
     });
     match served {
         Ok(()) => ExitCode::SUCCESS,

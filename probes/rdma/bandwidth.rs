@@ -142,7 +142,7 @@ impl Probe for Bandwidth {
             device,
             section: "probe.ib_write_bw",
             expected: match self.verb {
-                Verb::Write => settings.expected.write,
+                Verb::Write => settings.expected.write.map(|expected| agreed.scaled(expected, &end)),
                 Verb::Read | Verb::Send => None,
             },
             tolerance: settings.rdma.tolerance,

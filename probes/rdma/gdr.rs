@@ -64,7 +64,7 @@ impl Probe for Gdr {
         }
         let amount = amount_of(ctx, &end);
         let repeats = ctx.settings.rdma.repeats;
-        let memories = memories(agreed.as_ref(), &gpu);
+        let memories = memories(ctx, &gpu);
         let mut stages = Vec::new();
         for memory in &memories {
             let command = Command::of(ctx, &end, PROGRAM, Load::Bandwidth(amount), *memory)?;
@@ -118,7 +118,7 @@ impl Probe for Gdr {
         let bound = Bound {
             device,
             section: "probe.gdr",
-            expected: ctx.settings.expected.gdr,
+            expected: ctx.settings.expected.gdr.map(|expected| agreed.scaled(expected, &end)),
             tolerance: rdma.tolerance,
             why: WHY,
             command: super::by_hand(&command, &agreed),
@@ -135,11 +135,12 @@ impl Probe for Gdr {
 
 /// The memories that are measured, none for the host's: a lease that has the host's figure already
 /// measures it no second time.
-fn memories<'a>(agreed: Option<&Agreed<'_>>, gpu: &'a GpuMemory) -> Vec<Option<&'a GpuMemory>> {
-    match agreed.and_then(|agreed| agreed.terms.host) {
-        Some(_) => vec![Some(gpu)],
-        None => vec![None, Some(gpu)],
-    }
+fn memories<'a>(ctx: &Context<'_>, gpu: &'a GpuMemory) -> Vec<Option<&'a GpuMemory>> {
+    let measured = ctx.partner.is_some_and(|partner| match &partner.terms {
+        Some(terms) => terms.host.is_some(),
+        None => partner.host_measured,
+    });
+    if measured { vec![Some(gpu)] } else { vec![None, Some(gpu)] }
 }
 
 fn of_host(ways: Ways) -> HostBandwidth {

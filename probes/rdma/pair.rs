@@ -61,6 +61,13 @@ impl<'a> Agreed<'a> {
         Some(Agreed { partner, terms: partner.terms.as_ref()? })
     }
 
+    /// What is expected of this port, scaled down to the partner's if that is slower: a slow partner
+    /// is no fault of this node.
+    pub(super) fn scaled(&self, expected: f64, end: &End<'_>) -> f64 {
+        let partner = self.terms.bits_per_second.unwrap_or(end.bits_per_second);
+        expected * (partner / end.bits_per_second).min(1.0)
+    }
+
     /// The stages of one kind of transfer, both ways.
     pub(super) fn both_ways(&self, command: &Command<'_>, client: Client, repeats: u32) -> Vec<Stage> {
         let mut stages = Vec::new();

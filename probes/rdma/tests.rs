@@ -74,6 +74,7 @@ pub(super) fn ipv4(last: u16) -> Ipv6Addr {
 /// A partner that has told its terms: 400 Gb/s at `10.0.0.2`, with a GPU.
 pub(super) fn partner(side: Side) -> Partner {
     Partner {
+        host_measured: false,
         name: "node-b".into(),
         host: "10.9.0.2".into(),
         side,

@@ -56,8 +56,8 @@ impl Agent {
     }
 
     /// What this agent proves its name with.
-    pub(crate) fn peer_tls(&self) -> Result<Arc<Tls>, Outcome> {
-        self.core.tls()
+    pub(crate) async fn peer_tls(&self) -> Result<Arc<Tls>, Outcome> {
+        self.core.tls().await
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {

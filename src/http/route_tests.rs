@@ -114,7 +114,7 @@ async fn everybody_is_answered_what_is_theirs_and_told_how_to_get_more() {
         (&OPEN, "GET /probe?test=exec&target=x", "", 503, "not listed yet"),
         (&OPEN, "GET /probe?test=node", "", 503, "not listed yet"),
         (&OPEN, "GET /probe?test=exec&size=8", "", 400, "no parameter \"size\""),
-        (&OPEN, "GET /probe?test=exec&target=burn&peer=n2", "", 400, "no peer \"n2\""),
+        (&OPEN, "GET /probe?test=exec&target=burn&peer=n2", "", 400, "it takes no peer"),
         (&OPEN, "GET /probe?test=exec&target=burn&debug=maybe", "", 400, "true or false"),
         (&OPEN, "GET /probe?test=exec&target=burn", "", 403, sock),
         (&OPEN, "GET /probe?test=node&debug=true", "", 403, sock),

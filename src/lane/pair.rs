@@ -42,7 +42,7 @@ pub(super) async fn choose(
     };
     let members = match peer {
         Some(member) => vec![member],
-        None => core.partners_now(),
+        None => core.partners_now().await,
     };
     let mut refused = Skip {
         reason: SkipReason::NoPartner,
@@ -69,6 +69,7 @@ pub(super) async fn choose(
 
 /// Leads a run in a lease of our own.
 pub(super) async fn opened(
+    core: &Core,
     probe: &'static dyn Probe,
     ctx: Context<'_>,
     session: &Session,
@@ -78,13 +79,14 @@ pub(super) async fn opened(
 ) -> Result<Vec<Report>, Outcome> {
     told.peer = Some(session.peer().to_string());
     if let Some(why) = session.unsupported(probe.name()) {
-        return Err(Outcome::Unsupported(why.to_string()));
+        return Err(why);
     }
     let partner = session.partner();
     let ctx = Context { port: session.port(), partner: Some(&partner), ..ctx };
     let plan = probe.plan(&ctx).map_err(|why| Outcome::Unsupported(why.0))?;
     let mut outputs = Vec::new();
     for (index, stage) in plan.stages.iter().enumerate() {
+        core.may_go_on()?;
         outputs.push(session.stage(probe, index, stage, stop, &mut told.evidence).await?);
     }
     let reports = judged(probe, &ctx, &outputs, memory)?;
@@ -94,6 +96,7 @@ pub(super) async fn opened(
 
 /// Makes our half of a run that a partner leads.
 pub(super) async fn served(
+    core: &Core,
     probe: &'static dyn Probe,
     ctx: Context<'_>,
     served: Served,
@@ -122,6 +125,10 @@ pub(super) async fn served(
             let _ = reply.send(Err(says.clone()));
             return Err(Outcome::Failed(Failure::Partner { peer: lease.partner.name.clone(), says }));
         }
+        if let Err(stopped) = core.may_go_on() {
+            let _ = reply.send(Err(stopped.to_string()));
+            return Err(stopped);
+        }
         outputs.push(half(probe, stage, ctx.port, reply, &mut commands, &mut next, &stop, told).await?);
     }
     let reports = judged(probe, &ctx, &outputs, memory)?;
@@ -144,17 +151,15 @@ async fn half(
 ) -> Result<Output, Outcome> {
     let result = match stage {
         Stage::Serve(step) => {
-            let mut server = runner::serve(step.clone(), port, stop);
-            if !server.listens().await {
-                let (result, ran) = server.finish(std::time::Duration::ZERO).await;
-                told.evidence.push(ran);
-                let failure = match result {
-                    Ok(_) => "the server ended before its client came".to_string(),
-                    Err(unfinished) => explain(probe, unfinished).to_string(),
-                };
-                let _ = reply.send(Err(failure.clone()));
-                return Err(Outcome::Unreadable(failure));
-            }
+            let mut server = match runner::serve(step.clone(), port, stop).listening().await {
+                Ok(server) => server,
+                Err((result, ran)) => {
+                    told.evidence.push(ran);
+                    let result = result.map_err(|unfinished| explain(probe, unfinished));
+                    let _ = reply.send(result.as_ref().map(drop).map_err(Failure::to_string));
+                    return result.map_err(Outcome::Failed);
+                }
+            };
             let _ = reply.send(Ok(()));
             // The opener asks for the next stage, or ends the lease, when its client has ended.
             select! {

@@ -16,7 +16,6 @@ use super::{gauge, info};
 use crate::{
     agent::Agent,
     lane::{Lane, View},
-    run::Outcome,
     runner::epoch_seconds,
 };
 
@@ -37,7 +36,7 @@ pub(super) fn encode(
     for (lane, view, _) in views.iter().filter(|(lane, ..)| lane.is_scheduled_pair()) {
         let Some(target) = &lane.target else { continue };
         // What a node can't do is not waited for.
-        if view.last.as_ref().is_some_and(|run| matches!(run.outcome, Outcome::Unsupported(_))) {
+        if agent.plan(lane.probe, target).is_none() {
             continue;
         }
         let rail = rails.entry(target.id()).or_default();

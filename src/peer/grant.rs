@@ -23,6 +23,12 @@ pub(crate) const LATER: Duration = Duration::from_secs(900);
 /// other at the same moment, at once.
 const SOON: Duration = Duration::from_secs(1);
 
+/// The kernel's limit for the names of RDMA devices, in bytes.
+const LONGEST_DEVICE: usize = 64;
+
+/// What an opener may take between two stages beside the call that is its half.
+const BETWEEN: Duration = Duration::from_secs(20);
+
 /// Grants a lease, or says why not.
 pub(crate) fn grant(
     agent: &Arc<Agent>,
@@ -36,6 +42,9 @@ pub(crate) fn grant(
             plain(&request.partner)
         );
         return Err(Refusal::new("wrong_node", detail, LATER));
+    }
+    if !is_device(&request.end.device) {
+        return Err(Refusal::new("not_understood", "the device's name is none", LATER));
     }
     let members = agent.members();
     let Some(member) = members.get(&request.opener) else {
@@ -64,14 +73,13 @@ pub(crate) fn grant(
         let detail = format!("{target} was measured within the interval");
         return Err(Refusal::new(NOT_DUE, detail, LATER));
     }
-    let known: Vec<&'static dyn Probe> = request
-        .probes
-        .iter()
-        .filter_map(|name| probes::find(name))
-        .filter(|probe| {
-            probe.scope() == Scope::EachPair && agent.find(probe.name(), Some(target.id())).is_ok()
-        })
-        .collect();
+    // Each once, and only what there is: from the catalogue, not from the message.
+    let asked = |probe: &&'static dyn Probe| {
+        probe.scope() == Scope::EachPair
+            && request.probes.iter().any(|name| name == probe.name())
+            && agent.find(probe.name(), Some(target.id())).is_ok()
+    };
+    let known: Vec<&'static dyn Probe> = probes::PROBES.iter().copied().filter(asked).collect();
     if known.is_empty() {
         return Err(Refusal::new(UNSUPPORTED, "none of these probes is switched on here", LATER));
     }
@@ -79,9 +87,15 @@ pub(crate) fn grant(
         name: request.opener.clone(),
         host: member.host.to_string(),
         side: Side::Server,
+        host_measured: false,
         terms: None,
     };
-    let half = half::enter(agent.core(), &target, &known, &partner).map_err(refusal)?;
+    let half = half::enter(agent.core(), &target, &known, &partner).map_err(|outcome| {
+        if let Outcome::Skipped(skip) = &outcome {
+            agent.totals().refuse(known[0].name(), skip.reason);
+        }
+        refusal(outcome)
+    })?;
     half.spend(agent.core());
     agent.core().skew.note(request.end.now - epoch_seconds());
     let offered: BTreeSet<String> = known
@@ -95,10 +109,20 @@ pub(crate) fn grant(
     }
     partner.terms = Some(half::terms(&request.end, offered.contains(GPU_PROBE)));
     let end = half.end.clone();
-    let lease = agent.leases().begin(partner, half, offered, config.peers.lease);
+    // The opener's own call, and what comes around it.
+    let longest =
+        known.iter().filter_map(|probe| config.timings.get(probe.name())).map(|timing| timing.timeout).max();
+    let idle = longest.unwrap_or_default() + BETWEEN;
+    let lease = agent.leases().begin(partner, half, offered, config.peers.lease, idle);
     tracing::debug!(peer = request.opener, device = %target, lease = lease.id, "a lease is granted");
     let granted = LeaseGranted { id: lease.id, end, unsupported, seconds: config.peers.lease.as_secs_f64() };
     Ok((lease, granted))
+}
+
+/// Whether this can be the name of an RDMA device: it is shown in a command to repeat a run by hand.
+pub(crate) fn is_device(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    (1..=LONGEST_DEVICE).contains(&name.len()) && name.bytes().all(plain)
 }
 
 /// The lane that runs our half of a probe in a lease.

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -21,10 +21,7 @@ use super::{
     half::Half,
     message::{Refusal, StageRequest},
 };
-use crate::lane::Lane;
-
-/// How long an opener may take between two stages: a call of its own, and the end of our server.
-const IDLE: Duration = Duration::from_secs(60);
+use crate::{core::Core, lane::Lane};
 
 /// How long a run may take to end after its last stage: its server has a moment to end by itself.
 const RUN_END: Duration = Duration::from_secs(12);
@@ -46,8 +43,12 @@ pub(crate) struct Lease {
     /// What may be run in it.
     pub(crate) probes: BTreeSet<String>,
     pub(crate) deadline: Instant,
+    /// How long the opener may keep silent between two stages.
+    idle: Duration,
     /// Cancelled when it is over, however that came about.
     pub(crate) over: CancellationToken,
+    /// A stage was asked for, so its budget is used.
+    begun: AtomicBool,
     host: Mutex<Option<HostBandwidth>>,
     current: AsyncMutex<Option<Current>>,
     idle_since: Mutex<Instant>,
@@ -86,6 +87,7 @@ impl Leases {
         half: Half,
         probes: BTreeSet<String>,
         length: Duration,
+        idle: Duration,
     ) -> Arc<Lease> {
         let id = self.newest.fetch_add(1, Ordering::Relaxed) + 1;
         let lease = Arc::new(Lease {
@@ -94,7 +96,9 @@ impl Leases {
             half,
             probes,
             deadline: Instant::now() + length,
+            idle,
             over: CancellationToken::new(),
+            begun: AtomicBool::new(false),
             host: Mutex::default(),
             current: AsyncMutex::default(),
             idle_since: Mutex::new(Instant::now()),
@@ -103,10 +107,14 @@ impl Leases {
         lease
     }
 
-    /// Forgets a lease. What it locked is free when its last child is gone.
-    pub(crate) fn end(&self, lease: &Lease) {
+    /// Forgets a lease. What it locked is free when its last child is gone; what it never used is
+    /// given back.
+    pub(crate) fn end(&self, lease: &Lease, core: &Core) {
         lease.over.cancel();
-        self.of.lock().unwrap_or_else(PoisonError::into_inner).remove(&lease.id);
+        let known = self.of.lock().unwrap_or_else(PoisonError::into_inner).remove(&lease.id).is_some();
+        if known && !lease.begun.load(Ordering::Relaxed) {
+            lease.half.give_back(core);
+        }
     }
 
     /// How many there are.
@@ -119,7 +127,7 @@ impl Lease {
     /// Waits until the lease has to end: at its deadline, or when its opener keeps silent.
     pub(crate) async fn expired(&self) {
         loop {
-            let idle = *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner) + IDLE;
+            let idle = *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner) + self.idle;
             if Instant::now() >= idle.min(self.deadline) {
                 return;
             }
@@ -134,6 +142,11 @@ impl Lease {
     pub(crate) async fn stage(self: &Arc<Lease>, request: &StageRequest, lane: &Lane) -> Result<(), Refusal> {
         let failed = |detail: String| Refusal::new("failed", detail, Duration::ZERO);
         self.touch();
+        self.begun.store(true, Ordering::Relaxed);
+        let host = *self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        if request.host_known && host.is_none() {
+            return Err(failed("host memory was not measured on this side".to_string()));
+        }
         let mut current = self.current.lock().await;
         if request.stage == 0 {
             finish(current.take()).await;

@@ -29,7 +29,8 @@ impl Ports {
     /// A port that nobody has: none of our own leases, and no other program.
     pub(crate) fn take(&self, range: &Range<u16>) -> Option<Port> {
         let mut used = self.lock();
-        let from = if range.contains(&used.last) { used.last + 1 } else { range.start };
+        // The first one by chance: an agent that starts anew leaves the ports of the one before alone.
+        let from = if range.contains(&used.last) { used.last + 1 } else { rand::random_range(range.clone()) };
         let number = (from..range.end).chain(range.start..from).find(|port| {
             // Closed at once: perftest takes it over a moment later.
             !used.ports.contains(port) && TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok()

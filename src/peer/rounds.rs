@@ -3,14 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use probes::{Probe, Target};
-use tokio::{select, time::sleep};
+use tokio::{select, sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::session::{Session, Wish};
 use crate::{
     agent::Agent,
     config::Config,
+    inventory::Parts,
     peers::{
+        membership::Membership,
         pairing,
         plan::{Allowance, Asked, Attempt, Ended, Plan, Rail, Why},
         slot::Slots,
@@ -25,51 +27,93 @@ const LEASE: f64 = 30.0;
 /// The same in slots that are too short for that, as a part of them.
 const SHORT_LEASE: f64 = 0.2;
 
-/// Rounds until the agent stops.
+/// Rounds until the agent stops. A lease is never cut short by a change of configuration, members
+/// or parts; what comes after it is planned anew.
 pub(crate) async fn run(agent: Arc<Agent>, shutdown: CancellationToken) {
-    let mut config = agent.config.clone();
-    let mut members = agent.core().members.clone();
+    let mut changes = Changes::of(&agent);
     let mut allowance = Allowance::default();
     loop {
-        let slots = Slots::new(config.borrow_and_update().peers.slot);
-        members.borrow_and_update();
+        changes.seen();
+        let slots = Slots::new(agent.config.borrow().peers.slot);
         let slot = slots.at(epoch_seconds());
         select! {
             () = shutdown.cancelled() => return,
-            // What has changed may be the slots, or the pairs.
-            Ok(()) = config.changed() => {}
-            Ok(()) = members.changed() => {}
-            () = async {
-                round(&agent, slots, slot, &mut allowance).await;
-                sleep(until(slots.end(slot))).await;
-            } => {}
+            () = round(&agent, slots, slot, &mut allowance, &mut changes) => {}
         }
     }
 }
 
-/// The attempts of what is left of a slot.
-async fn round(agent: &Arc<Agent>, slots: Slots, slot: u64, allowance: &mut Allowance) {
-    let config = agent.config.borrow().clone();
-    if !config.active || agent.alone().is_some() {
-        return;
+/// What makes a plan out of date.
+struct Changes {
+    config: watch::Receiver<Arc<Config>>,
+    members: watch::Receiver<Arc<Membership>>,
+    parts: watch::Receiver<Arc<Parts>>,
+    names: Vec<String>,
+}
+
+impl Changes {
+    fn of(agent: &Agent) -> Changes {
+        let core = agent.core();
+        let (config, members, parts) = (core.config.clone(), core.members.clone(), core.parts.clone());
+        Changes { config, members, parts, names: Vec::new() }
     }
-    let rails = rails(agent, &config);
-    let Some(mut plan) = plan(agent, &config, &rails, slots, slot, allowance.left(epoch_seconds())).await
-    else {
-        return;
-    };
-    while let Some(attempt) = plan.next(epoch_seconds()).cloned() {
-        sleep(until(attempt.at)).await;
-        let Some((_, target)) = rails.iter().find(|(rail, _)| *rail == attempt.rail) else { continue };
-        // A partner may have come first in the meantime.
-        if attempt.why == Why::Fallback && !agent.rail_due(target) {
-            plan.covered(attempt.rail);
-            continue;
+
+    fn seen(&mut self) {
+        self.config.borrow_and_update();
+        self.members.borrow_and_update();
+        self.names = self.parts.borrow_and_update().names();
+    }
+
+    /// Waits until a time, or for a change. False if it was a change.
+    async fn sleep(&mut self, at: f64) -> bool {
+        loop {
+            select! {
+                () = sleep(until(at)) => return true,
+                Ok(()) = self.config.changed() => return false,
+                Ok(()) = self.members.changed() => return false,
+                // Links come and go; only parts that do make other rails.
+                Ok(()) = self.parts.changed() => {
+                    if self.parts.borrow_and_update().names() != self.names {
+                        return false;
+                    }
+                }
+            }
         }
-        allowance.asks(&attempt, epoch_seconds());
-        let ended = try_lease(agent, target, &attempt).await;
-        plan.ended(&attempt, ended);
     }
+}
+
+/// The attempts of what is left of a slot, and the wait for its end.
+async fn round(
+    agent: &Arc<Agent>,
+    slots: Slots,
+    slot: u64,
+    allowance: &mut Allowance,
+    changes: &mut Changes,
+) {
+    let config = agent.config.borrow().clone();
+    let rails = rails(agent, &config);
+    if config.active
+        && agent.alone().is_none()
+        && let Some(mut plan) =
+            plan(agent, &config, &rails, slots, slot, allowance.left(epoch_seconds())).await
+    {
+        while let Some(attempt) = plan.next(epoch_seconds()).cloned() {
+            if !changes.sleep(attempt.at).await {
+                return;
+            }
+            // A partner may have come first in the meantime.
+            let target = rails.iter().find(|(rail, _)| *rail == attempt.rail).map(|(_, target)| target);
+            let Some(target) = target.filter(|target| attempt.why != Why::Fallback || agent.rail_due(target))
+            else {
+                plan.covered(attempt.rail);
+                continue;
+            };
+            allowance.asks(&attempt, epoch_seconds());
+            let ended = try_lease(agent, target, &attempt).await;
+            plan.ended(&attempt, ended);
+        }
+    }
+    changes.sleep(slots.end(slot)).await;
 }
 
 /// Computed beside the runtime: it sorts the whole fleet.
@@ -136,7 +180,7 @@ async fn try_lease(agent: &Arc<Agent>, target: &Target, attempt: &Attempt) -> En
             Outcome::Skipped(_) | Outcome::Unsupported(_) | Outcome::Unreadable(_) => {}
         }
     }
-    session.close().await;
+    session.close(&agent.core().shutdown).await;
     ended
 }
 

@@ -3,7 +3,12 @@
 //! A lease belongs to the connection that it was asked for on, and ends with it: an opener that is
 //! killed leaves nothing behind here.
 
-use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -18,7 +23,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::{
     net::{TcpListener, TcpStream},
     select,
-    sync::{Mutex, Semaphore},
+    sync::Semaphore,
     time::timeout,
 };
 use tokio_rustls::{TlsAcceptor, rustls::pki_types::CertificateDer};
@@ -32,12 +37,14 @@ use super::{
 };
 use crate::agent::Agent;
 
+/// Connections at the same time, of whomever: a stranger holds one until its handshake fails.
+const MAX_CONNECTIONS: usize = 256;
 /// Connections of partners at the same time. A node has a lease for each of its devices at most.
-const MAX_CONNECTIONS: usize = 64;
+const MAX_PARTNERS: usize = 64;
 /// How long a TLS handshake may take.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
-/// How long a partner may keep a connection without a request: longer than the longest stage.
-const HEADER_WITHIN: Duration = Duration::from_secs(90);
+/// How long a partner may keep a connection without a request: its leases end before by themselves.
+const HEADER_WITHIN: Duration = Duration::from_secs(300);
 /// How long a body may take to arrive.
 const BODY_WITHIN: Duration = Duration::from_secs(5);
 /// The pause after a failed accept, when file descriptors are used up.
@@ -60,8 +67,10 @@ pub(crate) async fn bind(addresses: &[SocketAddr]) -> anyhow::Result<Vec<TcpList
 pub(crate) async fn serve(agent: Arc<Agent>, listeners: Vec<TcpListener>, stop: CancellationToken) {
     let tasks = TaskTracker::new();
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let partners = Arc::new(Semaphore::new(MAX_PARTNERS));
     for listener in listeners {
         let (agent, stop, room, connections) = (agent.clone(), stop.clone(), room.clone(), tasks.clone());
+        let partners = partners.clone();
         tasks.spawn(async move {
             loop {
                 let Ok(permit) = room.clone().acquire_owned().await else { return };
@@ -71,10 +80,10 @@ pub(crate) async fn serve(agent: Arc<Agent>, listeners: Vec<TcpListener>, stop: 
                 };
                 match stream {
                     Ok((stream, from)) => {
-                        let (agent, stop) = (agent.clone(), stop.clone());
+                        let (agent, stop, partners) = (agent.clone(), stop.clone(), partners.clone());
                         connections.spawn(async move {
                             let _permit = permit;
-                            connection(agent, stream, from, stop).await;
+                            connection(agent, stream, from, &partners, stop).await;
                         });
                     }
                     Err(error) => {
@@ -96,9 +105,15 @@ struct Caller {
     leases: Mutex<Vec<Arc<Lease>>>,
 }
 
-async fn connection(agent: Arc<Agent>, stream: TcpStream, from: SocketAddr, stop: CancellationToken) {
+async fn connection(
+    agent: Arc<Agent>,
+    stream: TcpStream,
+    from: SocketAddr,
+    partners: &Semaphore,
+    stop: CancellationToken,
+) {
     let _ = stream.set_nodelay(true);
-    let tls = match agent.peer_tls() {
+    let tls = match agent.peer_tls().await {
         Ok(tls) => tls,
         Err(outcome) => {
             tracing::debug!(%outcome, "a partner can't be answered");
@@ -117,6 +132,7 @@ async fn connection(agent: Arc<Agent>, stream: TcpStream, from: SocketAddr, stop
     let Some(certificate) = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()) else {
         return;
     };
+    let Ok(_partner) = partners.try_acquire() else { return };
     let certificate = certificate.clone().into_owned();
     let caller = Arc::new(Caller { agent: agent.clone(), certificate, leases: Mutex::default() });
     let service = service_fn(|request| {
@@ -134,8 +150,9 @@ async fn connection(agent: Arc<Agent>, stream: TcpStream, from: SocketAddr, stop
         },
         () = stop.cancelled() => {}
     }
-    for lease in caller.leases.lock().await.drain(..) {
-        agent.leases().end(&lease);
+    let left = std::mem::take(&mut *caller.leases());
+    for lease in left {
+        agent.leases().end(&lease, agent.core());
     }
 }
 
@@ -159,18 +176,22 @@ impl Caller {
         done.unwrap_or_else(|(status, refusal)| refused(status, &refusal))
     }
 
-    async fn grant(&self, request: LeaseRequest) -> Result<Response<Full<Bytes>>, (StatusCode, Refusal)> {
+    async fn grant(
+        self: &Arc<Caller>,
+        request: LeaseRequest,
+    ) -> Result<Response<Full<Bytes>>, (StatusCode, Refusal)> {
         if !is_of(&self.certificate, &request.opener) {
             let what = format!("the certificate is not for {:?}", super::message::plain(&request.opener));
             return Err((StatusCode::FORBIDDEN, Refusal::new("untrusted", what, grant::LATER)));
         }
         let (lease, granted) =
             grant::grant(&self.agent, &request).map_err(|refusal| (StatusCode::CONFLICT, refusal))?;
-        self.leases.lock().await.push(lease.clone());
-        let agent = self.agent.clone();
+        self.leases().push(lease.clone());
+        let caller = self.clone();
         tokio::spawn(async move {
             lease.expired().await;
-            agent.leases().end(&lease);
+            caller.leases().retain(|kept| kept.id != lease.id);
+            caller.agent.leases().end(&lease, caller.agent.core());
         });
         Ok(json(StatusCode::CREATED, &granted))
     }
@@ -180,7 +201,7 @@ impl Caller {
         id: u64,
         request: &StageRequest,
     ) -> Result<Response<Full<Bytes>>, (StatusCode, Refusal)> {
-        let lease = self.lease(id).await?;
+        let lease = self.lease(id)?;
         let lane = grant::lane(&self.agent, &lease, &request.probe);
         let lane = lane.map_err(|refusal| (StatusCode::CONFLICT, refusal))?;
         lease.stage(request, &lane).await.map_err(|refusal| (StatusCode::CONFLICT, refusal))?;
@@ -188,16 +209,20 @@ impl Caller {
     }
 
     async fn close(&self, id: u64) -> Result<Response<Full<Bytes>>, (StatusCode, Refusal)> {
-        let lease = self.lease(id).await?;
+        let lease = self.lease(id)?;
         lease.close().await;
-        self.leases.lock().await.retain(|kept| kept.id != id);
-        self.agent.leases().end(&lease);
+        self.leases().retain(|kept| kept.id != id);
+        self.agent.leases().end(&lease, self.agent.core());
         Ok(json(StatusCode::OK, &serde_json::json!({})))
     }
 
+    fn leases(&self) -> MutexGuard<'_, Vec<Arc<Lease>>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A lease that was asked for on this connection.
-    async fn lease(&self, id: u64) -> Result<Arc<Lease>, (StatusCode, Refusal)> {
-        let leases = self.leases.lock().await;
+    fn lease(&self, id: u64) -> Result<Arc<Lease>, (StatusCode, Refusal)> {
+        let leases = self.leases();
         let found = leases.iter().find(|lease| lease.id == id && !lease.over.is_cancelled());
         found
             .cloned()

@@ -14,20 +14,22 @@ use probes::{
 use tokio::{
     select,
     sync::Mutex as AsyncMutex,
-    time::{Instant, sleep},
+    time::{Instant, sleep, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    grant::is_device,
     half::{self, Half},
     link::{Link, LinkError},
     message::{LeaseGranted, LeaseRequest, NO_RAIL, NOT_DUE, Refusal, StageRequest, UNSUPPORTED},
     stage::{AFTER_CLIENT, explain},
 };
 use crate::{
+    config::Config,
     core::Core,
     peers::{membership::Member, plan::Ended},
-    run::{Evidence, Failure, Outcome, Skip, SkipReason},
+    run::{CancelledBy, Evidence, Failure, Outcome, Skip, SkipReason},
     runner::{self, Stop},
 };
 
@@ -101,9 +103,10 @@ impl Session {
             name: peer.clone(),
             host: wish.member.host.to_string(),
             side: Side::Opener,
+            host_measured: false,
             terms: None,
         };
-        let tls = core.tls()?;
+        let tls = core.tls().await?;
         let half = half::enter(core, wish.target, wish.probes, &partner)?;
         let supported = |probe: &&&'static dyn Probe| !half.unsupported.contains_key(probe.name());
         let request = LeaseRequest {
@@ -119,32 +122,33 @@ impl Session {
                 .collect(),
             end: half.end.clone(),
         };
-        let within = until(wish.until, ANSWER_WITHIN);
         let asked = async {
             let mut link = Link::connect(&tls, &peer, &partner.host, config.peers.port).await?;
-            let granted: LeaseGranted = link.ask(Method::POST, "/peer/v1/leases", &request, within).await?;
+            let granted: LeaseGranted =
+                link.ask(Method::POST, "/peer/v1/leases", &request, ANSWER_WITHIN).await?;
             Ok((link, granted))
         };
-        let (link, granted) = match asked.await {
+        let caller = async {
+            match wish.until {
+                Some(until) => sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        let cancelled = |by| NoLease::from(Outcome::Failed(Failure::Cancelled { by }));
+        let asked = select! {
+            asked = asked => asked.map_err(|error| NoLease::of(&peer, error)),
+            () = core.shutdown.cancelled() => Err(cancelled(CancelledBy::Shutdown)),
+            () = caller => Err(cancelled(CancelledBy::Caller)),
+        };
+        let (link, granted) = match asked.and_then(|asked| fits(&config, &peer, asked)) {
             Ok(granted) => granted,
-            Err(error) => {
+            Err(none) => {
                 half.give_back(core);
-                return Err(NoLease::of(&peer, error));
+                return Err(none);
             }
         };
         half.spend(core);
         core.skew.note(granted.end.now - half.end.now);
-        let ports = &config.peers.ports;
-        if !ports.contains(&granted.end.port) {
-            let detail = format!(
-                "{peer} serves at port {}, which is not one of peers.first_port {} and the {} after it",
-                granted.end.port,
-                ports.start,
-                ports.len() - 1
-            );
-            let skip = Skip { reason: SkipReason::Refused, detail, retry_after: AWAY_RETRY };
-            return Err(Outcome::Skipped(skip).into());
-        }
         let mut unsupported = half.unsupported.clone();
         for (probe, why) in &granted.unsupported {
             unsupported.insert(probe.clone(), format!("{peer}: {}", super::message::plain(why)));
@@ -153,6 +157,10 @@ impl Session {
             wish.probes.iter().any(|probe| probe.name() == GPU_PROBE) && !unsupported.contains_key(GPU_PROBE);
         partner.terms = Some(half::terms(&granted.end, gpu));
         let over = link.over.clone();
+        expire(
+            over.clone(),
+            config.peers.lease.min(Duration::try_from_secs_f64(granted.seconds).unwrap_or_default()),
+        );
         Ok(Session {
             partner,
             id: granted.id,
@@ -168,9 +176,15 @@ impl Session {
         &self.partner.name
     }
 
-    /// Why a probe can't be run in this lease.
-    pub(crate) fn unsupported(&self, probe: &str) -> Option<&str> {
-        self.unsupported.get(probe).map(String::as_str)
+    /// Why a probe can't be run in this lease: for want of something here, or there.
+    pub(crate) fn unsupported(&self, probe: &str) -> Option<Outcome> {
+        let why = self.unsupported.get(probe)?.clone();
+        Some(match self.half.unsupported.contains_key(probe) {
+            true => Outcome::Unsupported(why),
+            false => {
+                Outcome::Skipped(Skip { reason: SkipReason::Refused, detail: why, retry_after: AWAY_RETRY })
+            }
+        })
     }
 
     /// The partner, with what was learned in this lease.
@@ -213,15 +227,13 @@ impl Session {
                 result.map_err(|unfinished| Outcome::Failed(explain(probe, unfinished)))
             }
             Stage::Serve(step) => {
-                let mut server = runner::serve(step.clone(), self.port(), &stop);
-                if !server.listens().await {
-                    let (result, ran) = server.finish(Duration::ZERO).await;
-                    evidence.push(ran);
-                    return Err(result.map_or_else(
-                        |unfinished| Outcome::Failed(explain(probe, unfinished)),
-                        |_| Outcome::Unreadable("the server ended before its client came".to_string()),
-                    ));
-                }
+                let server = match runner::serve(step.clone(), self.port(), &stop).listening().await {
+                    Ok(server) => server,
+                    Err((result, ran)) => {
+                        evidence.push(ran);
+                        return result.map_err(|unfinished| Outcome::Failed(explain(probe, unfinished)));
+                    }
+                };
                 let within = until(stop.caller, step.deadline + ANSWER_WITHIN);
                 let asked = self.ask(&request, within, &stop).await;
                 let patience = if asked.is_ok() { AFTER_CLIENT } else { Duration::ZERO };
@@ -236,13 +248,19 @@ impl Session {
         }
     }
 
-    /// Ends the lease, and waits until the partner's side is clean.
-    pub(crate) async fn close(&self) {
+    /// Ends the lease, and waits until the partner's side is clean. An agent that stops does not
+    /// wait: the partner sees the connection end.
+    pub(crate) async fn close(&self, shutdown: &CancellationToken) {
         let path = format!("/peer/v1/leases/{}", self.id);
-        let asked =
-            self.link.lock().await.ask::<serde_json::Value>(Method::DELETE, &path, &(), CLOSE_WITHIN).await;
-        if let Err(error) = asked {
-            tracing::debug!(peer = self.partner.name, %error, "a lease was not closed in the usual way");
+        let asked = async {
+            let mut link = self.link.lock().await;
+            link.ask::<serde_json::Value>(Method::DELETE, &path, &(), CLOSE_WITHIN).await
+        };
+        select! {
+            closed = asked => if let Err(error) = closed {
+                tracing::debug!(peer = self.partner.name, %error, "a lease was not closed in the usual way");
+            },
+            () = shutdown.cancelled() => {}
         }
         self.over.cancel();
     }
@@ -265,8 +283,8 @@ impl Session {
                 Ok(_) => Ok(()),
                 Err(error) => failed(error.to_string()),
             },
-            () = stop.shutdown.cancelled() => cancelled(crate::run::CancelledBy::Shutdown),
-            () = caller => cancelled(crate::run::CancelledBy::Caller),
+            () = stop.shutdown.cancelled() => cancelled(CancelledBy::Shutdown),
+            () = caller => cancelled(CancelledBy::Caller),
         }
     }
 }
@@ -275,6 +293,36 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.over.cancel();
     }
+}
+
+/// Whether what was granted is something that we can use.
+fn fits(
+    config: &Config,
+    peer: &str,
+    (link, granted): (Link, LeaseGranted),
+) -> Result<(Link, LeaseGranted), NoLease> {
+    let ports = &config.peers.ports;
+    let detail = if !ports.contains(&granted.end.port) {
+        let (port, first, more) = (granted.end.port, ports.start, ports.len() - 1);
+        format!(
+            "{peer} serves at port {port}, which is not peers.first_port {first} or one of the {more} after it"
+        )
+    } else if !is_device(&granted.end.device) {
+        format!("{peer} gives a name for its device that can be none")
+    } else {
+        return Ok((link, granted));
+    };
+    Err(Outcome::Skipped(Skip { reason: SkipReason::Refused, detail, retry_after: AWAY_RETRY }).into())
+}
+
+/// Ends a lease at its deadline, whatever is under way in it.
+fn expire(over: CancellationToken, length: Duration) {
+    tokio::spawn(async move {
+        select! {
+            () = sleep(length) => over.cancel(),
+            () = over.cancelled() => {}
+        }
+    });
 }
 
 /// The probe that needs GPU memory on both ends.

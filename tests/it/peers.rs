@@ -112,7 +112,7 @@ impl Fleet {
                 "active = true\n[occupancy]\ncheck = false\n[budget]\nnetwork_mib_per_hour = 4000000000\ngpu_seconds_per_hour = 3600.0\n\
                  [peers]\nfile_sd = [\"{folder}/peers.json\"]\nlisten_address = [\"{}:{port}\"]\nport = {port}\n\
                  certificate_file = \"{folder}/{name}.pem\"\nkey_file = \"{folder}/{name}.key\"\nca_file = \"{folder}/ca.pem\"\n\
-                 first_port = {first}\n{}\n\
+                 first_port = {first}\nports = 2000\n{}\n\
                  [rdma]\nperftest_directory = \"{}\"\nrepeats = 2\n{}\n\
                  [probe.loopback]\ninterval = \"7d\"\n\
                  [probe.ib_write_bw]\ntimeout = \"2s\"\n[probe.ib_write_lat]\ntimeout = \"2s\"\n[probe.gdr]\ntimeout = \"2s\"\n",
@@ -141,8 +141,22 @@ impl Node {
         agent
     }
 
-    fn probe(&self, asked: &str) -> Answer {
+    /// Asks once.
+    fn probe_once(&self, asked: &str) -> Answer {
         self.machine.ask("GET", &format!("/probe?{asked}&debug=true"), "")
+    }
+
+    /// Asks until no lease of the schedule has the device.
+    fn probe(&self, asked: &str) -> Answer {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let answer = self.probe_once(asked);
+            let taken = ["locked: ", "says no: locked"].iter().any(|word| answer.body.contains(word));
+            if !(answer.status == 409 && taken) || Instant::now() > deadline {
+                return answer;
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
     }
 
     /// Waits until no stand-in of this node runs and no lease is left.
@@ -420,7 +434,7 @@ fn two_hundred_requests_at_once_are_bounded_and_leave_nothing() {
     let statuses: Vec<u16> = thread::scope(|scope| {
         let ask = |index: usize| {
             let a = &a;
-            move || a.probe(&format!("test=ib_write_bw&peer=node-b&target=ionic_{}", index % 8)).status
+            move || a.probe_once(&format!("test=ib_write_bw&peer=node-b&target=ionic_{}", index % 8)).status
         };
         let asked: Vec<_> = (0..200).map(|index| scope.spawn(ask(index))).collect();
         asked.into_iter().map(|thread| thread.join().unwrap_or(0)).collect()
