@@ -408,7 +408,7 @@ impl Agent {
     }
 
     /// What a run would execute and use; none if it is not possible.
-    pub(crate) fn plan(&self, probe: &'static dyn Probe, target: &Target) -> Option<Plan> {
+    fn plan(&self, probe: &'static dyn Probe, target: &Target) -> Option<Plan> {
         let (config, parts) = (self.config.borrow().clone(), self.parts());
         let nobody = Partner::nobody();
         let ctx = probes::Context {

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use probes::{Context, Memory, Output, Plan, Probe, Reading, Schedule, Scope, Stage, Step, Target};
+use probes::{Context, Memory, Output, Partner, Plan, Probe, Reading, Schedule, Scope, Stage, Step, Target};
 use rand::RngExt as _;
 use tokio::{
     select,
@@ -439,8 +439,10 @@ impl Executor {
             present.append(&mut absent);
         }
         let now = epoch_seconds();
+        let impossible = self.is_impossible(&config, &parts);
         self.view.send_modify(|view| {
             let view = Arc::make_mut(view);
+            view.impossible = impossible;
             view.standings.retain(|target, _| present.contains(target) || absent.contains(target));
             for target in &present {
                 let back = view.standings.get(target).is_some_and(Standing::is_absent);
@@ -456,6 +458,23 @@ impl Executor {
                 }
             }
         });
+    }
+
+    /// Whether a probe of two nodes can't be run here, whoever the partner is.
+    fn is_impossible(&self, config: &Config, parts: &Parts) -> bool {
+        let Some(target) = self.target.as_ref().filter(|_| self.probe.scope() == Scope::EachPair) else {
+            return false;
+        };
+        let nobody = Partner::nobody();
+        let ctx = Context {
+            targets: std::slice::from_ref(target),
+            inventory: &parts.present,
+            settings: &config.settings,
+            timeout: Duration::ZERO,
+            port: 0,
+            partner: Some(&nobody),
+        };
+        self.probe.plan(&ctx).is_err()
     }
 
     /// Takes up the runs of an earlier process: a restart never turns a bad verdict good.

@@ -66,6 +66,27 @@ impl Stop {
     pub(crate) fn at_shutdown(shutdown: CancellationToken) -> Stop {
         Stop { shutdown, caller: None, partner: None }
     }
+
+    /// Waits until one of them ends the step, and says which.
+    pub(crate) async fn cancelled(&self) -> CancelledBy {
+        let caller = async {
+            match self.caller {
+                Some(until) => sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        let partner = async {
+            match &self.partner {
+                Some(over) => over.cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
+        select! {
+            () = self.shutdown.cancelled() => CancelledBy::Shutdown,
+            () = partner => CancelledBy::Partner,
+            () = caller => CancelledBy::Caller,
+        }
+    }
 }
 
 /// How often it is looked whether a server listens. perftest opens its device first, in some 10 ms.
@@ -105,7 +126,12 @@ impl Server {
             }
             Err(_) => {
                 let (result, evidence) = self.finish(Duration::ZERO).await;
-                let output = result.unwrap_or_else(|unfinished| unfinished.output);
+                let output = match result {
+                    // That it could not be ended is the worse finding.
+                    Err(stuck) if stuck.failure.is_stuck() => return Err((Err(stuck), evidence)),
+                    Err(unfinished) => unfinished.output,
+                    Ok(output) => output,
+                };
                 let program = evidence.argv.first().cloned().unwrap_or_default();
                 let failure = Failure::Exit {
                     program,
@@ -349,23 +375,16 @@ fn listens(process: &procfs::process::Process, port: u16) -> bool {
 }
 
 async fn wait(child: &mut Child, deadline: Instant, stop: &Stop) -> Ended {
-    let caller = stop.caller.unwrap_or(deadline);
-    let partner = async {
-        match &stop.partner {
-            Some(over) => over.cancelled().await,
-            None => std::future::pending().await,
-        }
-    };
     select! {
+        biased;
         status = child.wait() => match status {
             Ok(status) => Ended::Itself(status),
             // Nobody else reaps our children, so this is a kernel that lost one.
             Err(_) => Ended::Deadline,
         },
-        () = stop.shutdown.cancelled() => Ended::Cancelled(CancelledBy::Shutdown),
-        () = partner => Ended::Cancelled(CancelledBy::Partner),
-        () = sleep_until(caller), if caller < deadline => Ended::Cancelled(CancelledBy::Caller),
+        // Before a caller who stops waiting at the same moment.
         () = sleep_until(deadline) => Ended::Deadline,
+        by = stop.cancelled() => Ended::Cancelled(by),
     }
 }
 

@@ -185,15 +185,8 @@ async fn half(
 }
 
 async fn receive(commands: &mut mpsc::Receiver<Command>, stop: &Stop) -> Option<Command> {
-    let over = async {
-        match &stop.partner {
-            Some(over) => over.cancelled().await,
-            None => std::future::pending().await,
-        }
-    };
     select! {
         command = commands.recv() => command,
-        () = over => None,
-        () = stop.shutdown.cancelled() => None,
+        _ = stop.cancelled() => None,
     }
 }

@@ -19,6 +19,8 @@ pub(crate) struct View {
     pub(crate) standings: BTreeMap<Target, Standing>,
     /// When a run began that is still under way.
     pub(crate) running: Option<f64>,
+    /// A probe of two nodes can't be run with the parts that this node has.
+    pub(crate) impossible: bool,
 }
 
 /// What is known of one target. A run that was skipped or cancelled leaves it as it is: it ages.

@@ -36,7 +36,7 @@ pub(super) fn encode(
     for (lane, view, _) in views.iter().filter(|(lane, ..)| lane.is_scheduled_pair()) {
         let Some(target) = &lane.target else { continue };
         // What a node can't do is not waited for.
-        if agent.plan(lane.probe, target).is_none() {
+        if view.impossible {
             continue;
         }
         let rail = rails.entry(target.id()).or_default();

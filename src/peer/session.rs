@@ -14,7 +14,7 @@ use probes::{
 use tokio::{
     select,
     sync::Mutex as AsyncMutex,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -29,7 +29,7 @@ use crate::{
     config::Config,
     core::Core,
     peers::{membership::Member, plan::Ended},
-    run::{CancelledBy, Evidence, Failure, Outcome, Skip, SkipReason},
+    run::{Evidence, Failure, Outcome, Skip, SkipReason},
     runner::{self, Stop},
 };
 
@@ -128,17 +128,10 @@ impl Session {
                 link.ask(Method::POST, "/peer/v1/leases", &request, ANSWER_WITHIN).await?;
             Ok((link, granted))
         };
-        let caller = async {
-            match wish.until {
-                Some(until) => sleep_until(until).await,
-                None => std::future::pending().await,
-            }
-        };
-        let cancelled = |by| NoLease::from(Outcome::Failed(Failure::Cancelled { by }));
+        let stop = Stop { caller: wish.until, ..Stop::at_shutdown(core.shutdown.clone()) };
         let asked = select! {
             asked = asked => asked.map_err(|error| NoLease::of(&peer, error)),
-            () = core.shutdown.cancelled() => Err(cancelled(CancelledBy::Shutdown)),
-            () = caller => Err(cancelled(CancelledBy::Caller)),
+            by = stop.cancelled() => Err(Outcome::Failed(Failure::Cancelled { by }).into()),
         };
         let (link, granted) = match asked.and_then(|asked| fits(&config, &peer, asked)) {
             Ok(granted) => granted,
@@ -269,22 +262,13 @@ impl Session {
         let path = format!("/peer/v1/leases/{}", self.id);
         let mut link = self.link.lock().await;
         let asked = async { link.ask::<serde_json::Value>(Method::POST, &path, request, within).await };
-        let caller = async {
-            match stop.caller {
-                Some(until) => tokio::time::sleep_until(until).await,
-                None => std::future::pending().await,
-            }
-        };
-        let cancelled = |by| Err(Outcome::Failed(Failure::Cancelled { by }));
+        // A partner that goes shows in the answer, in words.
+        let stop = Stop { partner: None, ..stop.clone() };
         let failed =
-            |says: String| Err(Outcome::Failed(Failure::Partner { peer: self.partner.name.clone(), says }));
+            |says: String| Outcome::Failed(Failure::Partner { peer: self.partner.name.clone(), says });
         select! {
-            done = asked => match done {
-                Ok(_) => Ok(()),
-                Err(error) => failed(error.to_string()),
-            },
-            () = stop.shutdown.cancelled() => cancelled(CancelledBy::Shutdown),
-            () = caller => cancelled(CancelledBy::Caller),
+            done = asked => done.map(drop).map_err(|error| failed(error.to_string())),
+            by = stop.cancelled() => Err(Outcome::Failed(Failure::Cancelled { by })),
         }
     }
 }
