@@ -1,0 +1,98 @@
+//! The way of a plan that may run: its children, the parser, the judge.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use probes::{Context, Memory, Output, Plan, Probe, Reading, Scope, Stage, Step};
+
+use crate::{
+    judge,
+    peer::stage,
+    run::{Evidence, Outcome, Report},
+    runner::{self, Stop, Unfinished},
+};
+
+/// Runs a plan that may run and needs no partner: runner, parser and judge.
+pub(crate) async fn measure(
+    probe: &'static dyn Probe,
+    ctx: &Context<'_>,
+    plan: &Plan,
+    memory: &mut Memory,
+    stop: &Stop,
+    evidence: &mut Vec<Evidence>,
+) -> Result<Vec<Report>, Outcome> {
+    let mut outputs = Vec::new();
+    for stage in &plan.stages {
+        let result = match stage {
+            Stage::Alone(step) => {
+                let (result, ran) = runner::run(step, stop).await;
+                evidence.push(ran);
+                result
+            }
+            Stage::Both { server, client } => both(server, client, ctx.port, stop, evidence).await,
+            Stage::Serve(_) | Stage::Call(_) => {
+                return Err(Outcome::Unsupported("this run needs a partner".to_string()));
+            }
+        };
+        match result {
+            Ok(output) => outputs.push(output),
+            // A worker prints its whole answer before it waits for a read that hangs.
+            Err(Unfinished { failure, output })
+                if failure.is_stuck() && probe.scope() == Scope::AllTargets =>
+            {
+                return judged(probe, ctx, &[output], memory).map_err(|_| Outcome::Failed(failure));
+            }
+            Err(unfinished) => return Err(Outcome::Failed(stage::explain(probe, unfinished))),
+        }
+    }
+    judged(probe, ctx, &outputs, memory)
+}
+
+/// A server of ours and a client of ours. What the client says counts; a client that failed since
+/// its server did says less than the server.
+async fn both(
+    server: &Step,
+    client: &Step,
+    port: u16,
+    stop: &Stop,
+    evidence: &mut Vec<Evidence>,
+) -> Result<Output, Unfinished> {
+    let server = match runner::serve(server.clone(), port, stop).listening().await {
+        Ok(server) => server,
+        Err((result, ran)) => {
+            evidence.push(ran);
+            return result;
+        }
+    };
+    let (called, ran) = runner::run(client, stop).await;
+    let (served, server_ran) = server.finish(stage::AFTER_CLIENT).await;
+    evidence.extend([server_ran, ran]);
+    match (called, served) {
+        (Ok(output), Ok(_)) => Ok(output),
+        (Ok(_), Err(unfinished)) => Err(unfinished),
+        (Err(unfinished), _) => Err(unfinished),
+    }
+}
+
+/// What the outputs of a finished plan say.
+pub(super) fn judged(
+    probe: &'static dyn Probe,
+    ctx: &Context<'_>,
+    outputs: &[Output],
+    memory: &mut Memory,
+) -> Result<Vec<Report>, Outcome> {
+    let readings = parse(probe, ctx, outputs, memory).map_err(Outcome::Unreadable)?;
+    Ok(judge::completed(ctx.targets, readings))
+}
+
+/// A parser that panics has met an output that nobody thought of; it must not take the agent down.
+fn parse(
+    probe: &'static dyn Probe,
+    ctx: &Context<'_>,
+    outputs: &[Output],
+    memory: &mut Memory,
+) -> Result<Vec<Reading>, String> {
+    match catch_unwind(AssertUnwindSafe(|| probe.parse(ctx, outputs, memory))) {
+        Ok(parsed) => parsed.map_err(|error| error.to_string()),
+        Err(_) => Err("the parser failed; the agent's log says where".to_string()),
+    }
+}
