@@ -9,6 +9,7 @@
 
 use std::fmt;
 
+pub mod compute;
 pub mod config_space;
 pub mod counters;
 pub mod distance;
@@ -203,4 +204,7 @@ pub enum ParseError {
     /// It is of the program, but not of what was asked for.
     #[error("{0}")]
     Foreign(String),
+    /// The program says that this node can't be measured.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
 }

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::ParseError;
+use crate::{ParseError, Unsupported};
 
 /// The part that a problem is about when it is none in particular: a listing failed, so nothing is
 /// known of any part.
@@ -21,6 +21,11 @@ pub enum Line<T> {
     Item(T),
     /// A file or device that could not be read. The rest of the answer stands.
     Problem(Problem),
+    /// Why this node can't be measured; no item comes then.
+    Unsupported {
+        /// What is missing, and where it was looked for.
+        reason: String,
+    },
     /// The last line.
     End {
         /// How many lines came before it.
@@ -59,9 +64,11 @@ pub struct Answer<T> {
 ///
 /// # Errors
 ///
-/// When a line is not of the protocol, or the closing line is missing or counts differently.
+/// When a line is not of the protocol, or the closing line is missing or counts differently; and
+/// when the worker says that this node can't be measured.
 pub fn read<T: DeserializeOwned>(stdout: &str) -> Result<Answer<T>, ParseError> {
     let mut answer = Answer { items: Vec::new(), problems: Vec::new() };
+    let mut unsupported = None;
     let mut closed = None;
     for line in stdout.lines().filter(|line| !line.trim().is_empty()) {
         let wrong = |why: String| ParseError::Line { line: line.chars().take(SHOWN).collect(), why };
@@ -71,15 +78,19 @@ pub fn read<T: DeserializeOwned>(stdout: &str) -> Result<Answer<T>, ParseError> 
         match serde_json::from_str(line).map_err(|error| wrong(error.to_string()))? {
             Line::Item(item) => answer.items.push(item),
             Line::Problem(problem) => answer.problems.push(problem),
+            Line::Unsupported { reason } => unsupported = Some(reason),
             Line::End { lines } => closed = Some(lines),
         }
     }
     match closed {
         None => Err(ParseError::Missing("closing line")),
-        Some(lines) if lines != answer.items.len() + answer.problems.len() => {
+        Some(lines)
+            if lines
+                != answer.items.len() + answer.problems.len() + usize::from(unsupported.is_some()) =>
+        {
             Err(ParseError::Missing("part of the lines that the closing line counts"))
         }
-        Some(_) => Ok(answer),
+        Some(_) => unsupported.map_or(Ok(answer), |reason| Err(Unsupported(reason).into())),
     }
 }
 
@@ -93,6 +104,12 @@ mod tests {
         let answer = read::<u32>(stdout).unwrap();
         assert_eq!(answer.items, [7]);
         assert_eq!(answer.problems[0].part, "mlx5_0");
+    }
+
+    #[test]
+    fn a_worker_may_say_that_this_node_cant_be_measured() {
+        let stdout = "{\"unsupported\":{\"reason\":\"no librccl.so\"}}\n{\"end\":{\"lines\":1}}\n";
+        assert_eq!(read::<u32>(stdout), Err(ParseError::Unsupported(Unsupported("no librccl.so".into()))));
     }
 
     #[test]

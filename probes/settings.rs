@@ -21,6 +21,8 @@ pub struct Settings {
     pub nic: NicSettings,
     /// `[probe.gpu]`
     pub gpu: GpuSettings,
+    /// `[compute]`
+    pub compute: ComputeSettings,
     /// `[rdma]`
     pub rdma: RdmaSettings,
     /// `[probe.ib_write_bw]`, `[probe.ib_write_lat]`, `[probe.gdr]`, `[probe.loopback]`
@@ -95,6 +97,45 @@ pub struct GpuSettings {
     pub error_window: Duration,
     /// Corrected errors within the window that are still no fault.
     pub correctable_errors: u64,
+}
+
+/// How GPUs are made to compute.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct ComputeSettings {
+    /// Folders with the vendor's libraries, before the usual places.
+    pub library_directories: Vec<PathBuf>,
+    /// Variables of the workers, as `NCCL_DEBUG` and `WARN`.
+    pub environment: Vec<(String, String)>,
+    /// `[probe.gemm]`
+    pub gemm: GemmSettings,
+    /// Bytes of a copy of `hbm`.
+    pub hbm_bytes: u64,
+    /// Bytes of a copy of `host_copy`.
+    pub host_copy_bytes: u64,
+    /// Bytes of a copy of `p2p`.
+    pub p2p_bytes: u64,
+    /// `[probe.collectives]`
+    pub collectives: CollectivesSettings,
+}
+
+/// What `gemm` multiplies.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct GemmSettings {
+    /// Rows and columns of the square matrices.
+    pub size: u32,
+    /// For how long products of a type are repeated, in seconds: the burst.
+    pub burst: f64,
+    /// The same for a run on demand that is to heat the GPU.
+    pub sustained: f64,
+}
+
+/// What `collectives` exchanges.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct CollectivesSettings {
+    /// Bytes of the exchange whose latency is told.
+    pub latency_bytes: u64,
+    /// Bytes of the exchanges whose bandwidth is told; the largest one's is exported.
+    pub bytes: Vec<u64>,
 }
 
 /// How perftest is called. Two nodes can measure together only where these are equal.

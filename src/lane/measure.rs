@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use probes::{Context, Memory, Output, Plan, Probe, Reading, Scope, Stage, Step};
+use probes::{Context, Memory, Output, ParseError, Plan, Probe, Reading, Scope, Stage, Step};
 
 use crate::{
     judge,
@@ -80,7 +80,7 @@ pub(super) fn judged(
     outputs: &[Output],
     memory: &mut Memory,
 ) -> Result<Vec<Report>, Outcome> {
-    let readings = parse(probe, ctx, outputs, memory).map_err(Outcome::Unreadable)?;
+    let readings = parse(probe, ctx, outputs, memory)?;
     Ok(judge::completed(ctx.targets, readings))
 }
 
@@ -90,9 +90,11 @@ fn parse(
     ctx: &Context<'_>,
     outputs: &[Output],
     memory: &mut Memory,
-) -> Result<Vec<Reading>, String> {
+) -> Result<Vec<Reading>, Outcome> {
     match catch_unwind(AssertUnwindSafe(|| probe.parse(ctx, outputs, memory))) {
-        Ok(parsed) => parsed.map_err(|error| error.to_string()),
-        Err(_) => Err("the parser failed; the agent's log says where".to_string()),
+        Ok(Ok(readings)) => Ok(readings),
+        Ok(Err(ParseError::Unsupported(why))) => Err(Outcome::Unsupported(why.0)),
+        Ok(Err(error)) => Err(Outcome::Unreadable(error.to_string())),
+        Err(_) => Err(Outcome::Unreadable("the parser failed; the agent's log says where".to_string())),
     }
 }
