@@ -138,11 +138,6 @@ pub fn read<T: DeserializeOwned>(outputs: &[Output]) -> Result<Answer<T>, ParseE
     Ok(answer)
 }
 
-/// The GPUs of a node that can compute: those with a driver, as far as that is known.
-pub fn gpus(inventory: &Inventory) -> impl Iterator<Item = &Gpu> {
-    inventory.gpus.iter()
-}
-
 /// The plan of a worker that measures `gpus`, which takes `milliseconds` of each one's time.
 ///
 /// # Errors
@@ -186,7 +181,9 @@ const RESERVE: f64 = 1.0;
 fn vendor(gpus: &[&Gpu]) -> Result<Vendor, Unsupported> {
     let first = gpus.first().ok_or_else(|| Unsupported("this node has no GPU".into()))?.function.vendor;
     if gpus.iter().any(|gpu| gpu.function.vendor != first) {
-        return Err(Unsupported("this node has GPUs of several vendors, which no library measures together".into()));
+        return Err(Unsupported(
+            "this node has GPUs of several vendors, which no library measures together".into(),
+        ));
     }
     match first {
         AMD => Ok(Vendor::Amd),
@@ -209,6 +206,16 @@ pub fn gpu<'a>(ctx: &Context<'a>) -> Result<&'a Gpu, Unsupported> {
 /// A target for each GPU.
 pub fn targets(inventory: &Inventory) -> Vec<Target> {
     inventory.gpus.iter().map(|gpu| Target::Pci(gpu.function.pci.clone())).collect()
+}
+
+/// The node as a target, where it has GPUs.
+pub fn node_target(inventory: &Inventory) -> Vec<Target> {
+    if inventory.gpus.is_empty() { Vec::new() } else { vec![Target::Node] }
+}
+
+/// What a worker that failed says of it: the end of its error output.
+pub fn explain(output: &Output) -> Option<String> {
+    output.stderr.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_string)
 }
 
 /// How a repeated value is told to a person: `4.18 TB/s (median of 12, spread 0.3 %)`.

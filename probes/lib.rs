@@ -15,11 +15,14 @@ pub mod counters;
 pub mod distance;
 mod exec;
 pub mod gpu;
+pub mod hbm;
+pub mod host_copy;
 pub mod inventory;
 pub mod lines;
 pub mod lspci;
 pub mod nic;
 pub mod node;
+pub mod p2p;
 pub mod partner;
 pub mod passive;
 pub mod pcie;
@@ -47,6 +50,9 @@ pub static PROBES: &[&dyn Probe] = &[
     &pcie::Pcie,
     &nic::Nic,
     &gpu::GpuState,
+    &hbm::Hbm,
+    &host_copy::HostCopy,
+    &p2p::P2p,
     &rdma::bandwidth::WRITE_BW,
     &rdma::bandwidth::READ_BW,
     &rdma::bandwidth::SEND_BW,

@@ -85,8 +85,7 @@ pub fn read<T: DeserializeOwned>(stdout: &str) -> Result<Answer<T>, ParseError> 
     match closed {
         None => Err(ParseError::Missing("closing line")),
         Some(lines)
-            if lines
-                != answer.items.len() + answer.problems.len() + usize::from(unsupported.is_some()) =>
+            if lines != answer.items.len() + answer.problems.len() + usize::from(unsupported.is_some()) =>
         {
             Err(ParseError::Missing("part of the lines that the closing line counts"))
         }

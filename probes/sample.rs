@@ -6,8 +6,8 @@ use crate::{
     Context, Inventory, Output, Settings, Target,
     lines::{Line, Problem},
     settings::{
-        GpuSettings, InventorySettings, NicSettings, NodeSettings, PcieSettings, RdmaExpected, RdmaSettings,
-        Roots,
+        ComputeSettings, GpuSettings, InventorySettings, NicSettings, NodeSettings, PcieSettings,
+        RdmaExpected, RdmaSettings, Roots,
     },
 };
 
@@ -35,6 +35,12 @@ pub(crate) fn settings() -> Settings {
         },
         nic: NicSettings { error_window: hour, flaps: 10, errors: 10, unused: Vec::new() },
         gpu: GpuSettings { error_window: hour, correctable_errors: 10 },
+        compute: ComputeSettings {
+            hbm_bytes: 1 << 30,
+            host_copy_bytes: 1 << 28,
+            p2p_bytes: 1 << 28,
+            ..ComputeSettings::default()
+        },
         rdma: RdmaSettings {
             perftest: PathBuf::new(),
             rails: Vec::new(),

@@ -109,11 +109,11 @@ pub struct ComputeSettings {
     /// `[probe.gemm]`
     pub gemm: GemmSettings,
     /// Bytes of a copy of `hbm`.
-    pub hbm_bytes: u64,
+    pub hbm_bytes: usize,
     /// Bytes of a copy of `host_copy`.
-    pub host_copy_bytes: u64,
+    pub host_copy_bytes: usize,
     /// Bytes of a copy of `p2p`.
-    pub p2p_bytes: u64,
+    pub p2p_bytes: usize,
     /// `[probe.collectives]`
     pub collectives: CollectivesSettings,
 }
@@ -125,7 +125,7 @@ pub struct GemmSettings {
     pub size: u32,
     /// For how long products of a type are repeated, in seconds: the burst.
     pub burst: f64,
-    /// The same for a run on demand that is to heat the GPU.
+    /// The same for `gemm_sustained`.
     pub sustained: f64,
 }
 
@@ -133,9 +133,11 @@ pub struct GemmSettings {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct CollectivesSettings {
     /// Bytes of the exchange whose latency is told.
-    pub latency_bytes: u64,
+    pub latency_bytes: usize,
     /// Bytes of the exchanges whose bandwidth is told; the largest one's is exported.
-    pub bytes: Vec<u64>,
+    pub bytes: Vec<usize>,
+    /// Bytes of the largest exchange of a sweep.
+    pub sweep_bytes: usize,
 }
 
 /// How perftest is called. Two nodes can measure together only where these are equal.

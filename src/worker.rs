@@ -28,8 +28,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::sysfs::{Progress, ReadError};
 
+mod compute;
 mod gpu;
 mod inventory;
+mod library;
 pub(crate) mod limits;
 mod nic;
 mod node;
@@ -76,8 +78,12 @@ pub(crate) fn main(name: &str) -> ExitCode {
 }
 
 fn answer(name: &str) -> anyhow::Result<()> {
+    let started = Instant::now();
     let mut request = String::new();
     io::stdin().read_to_string(&mut request).context("standard input")?;
+    if let Some(done) = compute::main(name, &request, started) {
+        return done;
+    }
     let request: Request = serde_json::from_str(&request).context("the request on standard input")?;
     match name {
         "gpu" => print(gpu::read(&request)),

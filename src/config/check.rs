@@ -11,8 +11,8 @@ use std::{
 use probes::{
     Settings,
     settings::{
-        ExecCheck, GpuSettings, InventorySettings, NicSettings, NodeSettings, PcieSettings, RdmaExpected,
-        RdmaSettings, Roots,
+        CollectivesSettings, ComputeSettings, ExecCheck, GemmSettings, GpuSettings, InventorySettings,
+        NicSettings, NodeSettings, PcieSettings, RdmaExpected, RdmaSettings, Roots,
     },
 };
 
@@ -35,6 +35,10 @@ const MAX_REQUESTS: usize = 10_000;
 const NO_INTERVAL: Duration = Duration::from_secs(3600);
 /// A shorter slot has no room for a lease between its guards.
 const MIN_SLOT: Duration = Duration::from_secs(10);
+/// Sizes of copies and exchanges: less is all start, more does not fit beside a second buffer.
+const MIB: RangeInclusive<u32> = 1..=16_384;
+/// Sizes at which `collectives` tells bandwidth; more are a sweep.
+const MOST_SIZES: usize = 4;
 /// What RDMA allows as MTU, in bytes; 0 takes the port's own.
 const MTUS: [u32; 6] = [0, 256, 512, 1024, 2048, 4096];
 /// What PCIe allows as MaxReadReq, in bytes; 0 does not judge it.
@@ -53,6 +57,46 @@ pub(super) fn check(raw: Raw, problems: &mut Vec<String>) -> Config {
         ),
         ("nic", c.timing("probe.nic", raw.probe.nic.enabled, raw.probe.nic.interval, raw.probe.nic.timeout)),
         ("gpu", c.timing("probe.gpu", raw.probe.gpu.enabled, raw.probe.gpu.interval, raw.probe.gpu.timeout)),
+        (
+            "gemm",
+            c.timing("probe.gemm", raw.probe.gemm.enabled, raw.probe.gemm.interval, raw.probe.gemm.timeout),
+        ),
+        (
+            "gemm_sustained",
+            c.on_demand(
+                "probe.gemm_sustained",
+                raw.probe.gemm_sustained.enabled,
+                raw.probe.gemm_sustained.timeout,
+            ),
+        ),
+        ("hbm", c.timing("probe.hbm", raw.probe.hbm.enabled, raw.probe.hbm.interval, raw.probe.hbm.timeout)),
+        (
+            "host_copy",
+            c.timing(
+                "probe.host_copy",
+                raw.probe.host_copy.enabled,
+                raw.probe.host_copy.interval,
+                raw.probe.host_copy.timeout,
+            ),
+        ),
+        ("p2p", c.timing("probe.p2p", raw.probe.p2p.enabled, raw.probe.p2p.interval, raw.probe.p2p.timeout)),
+        (
+            "collectives",
+            c.timing(
+                "probe.collectives",
+                raw.probe.collectives.enabled,
+                raw.probe.collectives.interval,
+                raw.probe.collectives.timeout,
+            ),
+        ),
+        (
+            "collectives_sweep",
+            c.on_demand(
+                "probe.collectives_sweep",
+                raw.probe.collectives_sweep.enabled,
+                raw.probe.collectives_sweep.timeout,
+            ),
+        ),
         (
             "ib_write_bw",
             c.timing(
@@ -102,6 +146,29 @@ pub(super) fn check(raw: Raw, problems: &mut Vec<String>) -> Config {
         gdr_host_ratio: Some(c.within("probe.gdr.expected_ratio", raw.probe.gdr.expected_ratio, 0.0..=2.0))
             .filter(|ratio| *ratio > 0.0),
     };
+    let raw::Span(burst) = c.take("probe.gemm.burst", raw.probe.gemm.burst);
+    let raw::Span(load) = c.take("probe.gemm_sustained.load", raw.probe.gemm_sustained.load);
+    let compute = ComputeSettings {
+        library_directories: c.directories("compute.library_directories", raw.compute.library_directories),
+        environment: c
+            .take("compute.environment", raw.compute.environment)
+            .into_iter()
+            .map(|raw::Variable(variable)| variable)
+            .collect(),
+        gemm: GemmSettings {
+            size: c.within("probe.gemm.size", raw.probe.gemm.size, 256..=32_768),
+            burst: burst.as_secs_f64(),
+            sustained: load.as_secs_f64(),
+        },
+        hbm_bytes: c.mib("probe.hbm.size_mib", raw.probe.hbm.size_mib),
+        host_copy_bytes: c.mib("probe.host_copy.size_mib", raw.probe.host_copy.size_mib),
+        p2p_bytes: c.mib("probe.p2p.size_mib", raw.probe.p2p.size_mib),
+        collectives: c.collectives(
+            raw.probe.collectives.sizes_mib,
+            raw.probe.collectives.latency_bytes,
+            raw.probe.collectives_sweep.most_mib,
+        ),
+    };
     let loopback_neighbour = c.take("probe.loopback.neighbour", raw.probe.loopback.neighbour);
     let exec_enabled = c.take("probe.exec.enabled", raw.probe.exec.enabled);
     let node_name = c.take("node_name", raw.node_name);
@@ -148,6 +215,7 @@ pub(super) fn check(raw: Raw, problems: &mut Vec<String>) -> Config {
                 error_window: c.window("probe.gpu.error_window", raw.probe.gpu.error_window),
                 correctable_errors: c.take("probe.gpu.correctable_errors", raw.probe.gpu.correctable_errors),
             },
+            compute,
             rdma: c.rdma(raw.rdma, loopback_neighbour),
             expected,
             exec: if exec_enabled { c.exec(raw.probe.exec.check) } else { Vec::new() },
@@ -231,6 +299,43 @@ impl Checker<'_> {
             self.wrong(key, format_args!("{value} is impossible: from {} to {}", range.start(), range.end()));
         }
         value
+    }
+
+    /// A size in MiB, as bytes.
+    fn mib(&mut self, key: &str, leaf: Leaf<u32>) -> usize {
+        let mib = self.within(key, leaf, MIB);
+        usize::try_from(mib).unwrap_or_default() << 20
+    }
+
+    fn directories(&mut self, key: &str, leaf: Leaf<Vec<PathBuf>>) -> Vec<PathBuf> {
+        let directories = self.take(key, leaf);
+        for directory in directories.iter().filter(|directory| !directory.is_absolute()) {
+            self.wrong(key, format_args!("{:?} is not an absolute path", directory.display()));
+        }
+        directories
+    }
+
+    fn collectives(
+        &mut self,
+        sizes_mib: Leaf<Vec<u32>>,
+        latency_bytes: Leaf<u32>,
+        most_mib: Leaf<u32>,
+    ) -> CollectivesSettings {
+        let key = "probe.collectives.sizes_mib";
+        let right = sizes_mib.0.is_ok();
+        let sizes = self.take(key, sizes_mib);
+        if right && !(1..=MOST_SIZES).contains(&sizes.len()) {
+            self.wrong(key, format_args!("{} sizes are impossible: from 1 to {MOST_SIZES}", sizes.len()));
+        }
+        let mut bytes: Vec<usize> = sizes.into_iter().map(|size| self.mib(key, Leaf(Ok(size)))).collect();
+        bytes.sort_unstable();
+        bytes.dedup();
+        let latency = self.within("probe.collectives.latency_bytes", latency_bytes, 4..=65_536);
+        CollectivesSettings {
+            latency_bytes: usize::try_from(latency).unwrap_or_default(),
+            bytes,
+            sweep_bytes: self.mib("probe.collectives_sweep.most_mib", most_mib),
+        }
     }
 
     fn peers(&mut self, raw: raw::Peers) -> Peers {

@@ -26,6 +26,7 @@ pub(super) struct Raw {
     pub(super) budget: Budget,
     pub(super) occupancy: Occupancy,
     pub(super) peers: Peers,
+    pub(super) compute: Compute,
     pub(super) rdma: Rdma,
     pub(super) probe: Probe,
 }
@@ -92,6 +93,12 @@ pub(super) struct Peers {
 }
 
 #[derive(Deserialize)]
+pub(super) struct Compute {
+    pub(super) library_directories: Leaf<Vec<PathBuf>>,
+    pub(super) environment: Leaf<Vec<Variable>>,
+}
+
+#[derive(Deserialize)]
 pub(super) struct Rdma {
     pub(super) perftest_directory: Leaf<PathBuf>,
     pub(super) rails: Leaf<Vec<String>>,
@@ -114,6 +121,13 @@ pub(super) struct Probe {
     pub(super) pcie: Pcie,
     pub(super) nic: Nic,
     pub(super) gpu: Gpu,
+    pub(super) gemm: Gemm,
+    pub(super) gemm_sustained: Sustained,
+    pub(super) hbm: Copies,
+    pub(super) host_copy: Copies,
+    pub(super) p2p: Copies,
+    pub(super) collectives: Collectives,
+    pub(super) collectives_sweep: Sweep,
     pub(super) ib_write_bw: Bandwidth,
     pub(super) ib_read_bw: OnDemand,
     pub(super) ib_send_bw: OnDemand,
@@ -164,6 +178,46 @@ pub(super) struct Gpu {
     pub(super) timeout: Leaf<Span>,
     pub(super) error_window: Leaf<Span>,
     pub(super) correctable_errors: Leaf<u64>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Gemm {
+    pub(super) enabled: Leaf<bool>,
+    pub(super) interval: Leaf<Span>,
+    pub(super) timeout: Leaf<Span>,
+    pub(super) size: Leaf<u32>,
+    pub(super) burst: Leaf<Span>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Sustained {
+    pub(super) enabled: Leaf<bool>,
+    pub(super) timeout: Leaf<Span>,
+    pub(super) load: Leaf<Span>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Copies {
+    pub(super) enabled: Leaf<bool>,
+    pub(super) interval: Leaf<Span>,
+    pub(super) timeout: Leaf<Span>,
+    pub(super) size_mib: Leaf<u32>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Collectives {
+    pub(super) enabled: Leaf<bool>,
+    pub(super) interval: Leaf<Span>,
+    pub(super) timeout: Leaf<Span>,
+    pub(super) sizes_mib: Leaf<Vec<u32>>,
+    pub(super) latency_bytes: Leaf<u32>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Sweep {
+    pub(super) enabled: Leaf<bool>,
+    pub(super) timeout: Leaf<Span>,
+    pub(super) most_mib: Leaf<u32>,
 }
 
 #[derive(Deserialize)]
@@ -284,6 +338,28 @@ fn quantity(text: &str, units: &[(&str, f64)]) -> Result<Option<f64>, ()> {
         units.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor))).ok_or(())?;
     let number: f64 = number.trim().parse().map_err(|_| ())?;
     if number.is_finite() && number > 0.0 { Ok(Some(number * factor)) } else { Err(()) }
+}
+
+/// A variable of the environment, written as `NCCL_DEBUG=WARN`.
+pub(super) struct Variable(pub(super) (String, String));
+
+impl<'de> Deserialize<'de> for Variable {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Variable, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let is_name = |name: &str| {
+            !name.is_empty()
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+                && !name.starts_with("LD_")
+        };
+        match text.split_once('=') {
+            Some((name, value)) if is_name(name) && !value.contains('\0') => {
+                Ok(Variable((name.to_string(), value.to_string())))
+            }
+            Some(_) | None => Err(serde::de::Error::custom(format!(
+                "{text:?} is not a variable: write \"NCCL_DEBUG=WARN\"; LD_* can't be set"
+            ))),
+        }
+    }
 }
 
 /// A network, written as `10.1.0.0/16`.

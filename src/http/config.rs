@@ -4,7 +4,10 @@
 
 use std::time::Duration;
 
-use probes::{Settings, settings::ExecCheck};
+use probes::{
+    Settings,
+    settings::{ComputeSettings, ExecCheck},
+};
 use serde_json::{Map, Value, json};
 
 use crate::config::{Budget, Config, Identity, Log, Peers, State, Timing, Web};
@@ -30,7 +33,7 @@ pub(crate) fn view(config: &Config) -> Value {
     let State { directory, journal_bytes } = state;
     let Log { level, format } = log;
     let Budget { gpu_milliseconds, network_mib, heavy_runs } = budget;
-    let Settings { roots, inventory, node, pcie, nic, gpu, rdma, expected, exec } = settings;
+    let Settings { roots, inventory, node, pcie, nic, gpu, compute, rdma, expected, exec } = settings;
     json!({
         "node_name": node_name,
         "active": active,
@@ -49,6 +52,7 @@ pub(crate) fn view(config: &Config) -> Value {
         },
         "occupancy": { "check": occupancy },
         "peers": self::peers(peers),
+        "compute": self::compute(compute),
         "rdma": rdma,
         "expected": expected,
         "roots": roots,
@@ -85,6 +89,29 @@ fn peers(peers: &Peers) -> Value {
         "perftest_ports": format!("{}-{}", ports.start, ports.end - 1),
         "slot": words(*slot),
         "lease": words(*lease),
+    })
+}
+
+/// What is in a variable may be secret.
+fn compute(compute: &ComputeSettings) -> Value {
+    let ComputeSettings {
+        library_directories,
+        environment,
+        gemm,
+        hbm_bytes,
+        host_copy_bytes,
+        p2p_bytes,
+        collectives,
+    } = compute;
+    let variables = environment.iter().map(|(name, _)| format!("{name}={MASKED}"));
+    json!({
+        "library_directories": library_directories,
+        "environment": variables.collect::<Vec<_>>(),
+        "gemm": gemm,
+        "hbm_bytes": hbm_bytes,
+        "host_copy_bytes": host_copy_bytes,
+        "p2p_bytes": p2p_bytes,
+        "collectives": collectives,
     })
 }
 

@@ -139,7 +139,9 @@ fn expand(pattern: &str) -> Vec<PathBuf> {
     for part in pattern.split('/').filter(|part| !part.is_empty()) {
         found = match part.split_once('*') {
             None => found.into_iter().map(|folder| folder.join(part)).collect(),
-            Some((before, after)) => found.iter().flat_map(|folder| matching(folder, before, after)).collect(),
+            Some((before, after)) => {
+                found.iter().flat_map(|folder| matching(folder, before, after)).collect()
+            }
         };
     }
     found.retain(|folder| folder.is_dir());
@@ -205,7 +207,8 @@ mod tests {
             fs::create_dir_all(root.path().join(name)).unwrap();
         }
         let pattern = format!("{}/rocm-*/lib", root.path().display());
-        let names: Vec<PathBuf> = ["rocm-7.0.0/lib", "rocm-6.4.1/lib"].map(|name| root.path().join(name)).into();
+        let names: Vec<PathBuf> =
+            ["rocm-7.0.0/lib", "rocm-6.4.1/lib"].map(|name| root.path().join(name)).into();
         assert_eq!(expand(&pattern), names);
     }
 }

@@ -1,0 +1,98 @@
+//! `hbm`: how fast a GPU copies within its own memory.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Context, Cost, Finding, Inventory, Memory, MetricKind, MetricSpec, Output, ParseError, Plan, Probe,
+    Reading, Scope, Settings, Target, Unsupported, Verdict,
+    compute::{self, Repeats},
+};
+
+/// The probe.
+#[derive(Debug)]
+pub struct Hbm;
+
+/// What the worker copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Task {
+    /// In each copy.
+    pub bytes: usize,
+}
+
+/// What a GPU's copies gave.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Copy {
+    /// By PCI address.
+    pub gpu: String,
+    /// In each copy.
+    pub bytes: usize,
+    /// Bytes read plus bytes written, per second.
+    pub bandwidth: Repeats,
+}
+
+static BANDWIDTH: MetricSpec = MetricSpec {
+    name: "hbm_bandwidth_bytes_per_second",
+    help: "What a copy within the GPU's memory moved, bytes read plus bytes written in bytes per second, median of the repeats.",
+    unit: "bytes_per_second",
+    kind: MetricKind::Gauge,
+    labels: &["gpu"],
+};
+
+static METRICS: [&MetricSpec; 1] = [&BANDWIDTH];
+
+/// What a run takes of the GPU's time, its start included, in milliseconds.
+const MILLISECONDS: u32 = 600;
+
+impl Probe for Hbm {
+    fn name(&self) -> &'static str {
+        "hbm"
+    }
+
+    fn summary(&self) -> &'static str {
+        "Bandwidth of a GPU's own memory, by copies within it"
+    }
+
+    fn cost(&self, _: &Settings, _: &Target) -> Cost {
+        Cost::Light
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::EachTarget
+    }
+
+    fn metrics(&self) -> &'static [&'static MetricSpec] {
+        &METRICS
+    }
+
+    fn targets(&self, inventory: &Inventory, _: &Settings) -> Vec<Target> {
+        compute::targets(inventory)
+    }
+
+    fn plan(&self, ctx: &Context<'_>) -> Result<Plan, Unsupported> {
+        let task = Task { bytes: ctx.settings.compute.hbm_bytes };
+        compute::plan("hbm", ctx, &[compute::gpu(ctx)?], MILLISECONDS, task)
+    }
+
+    fn explain(&self, output: &Output) -> Option<String> {
+        compute::explain(output)
+    }
+
+    fn parse(
+        &self,
+        ctx: &Context<'_>,
+        outputs: &[Output],
+        _: &mut Memory,
+    ) -> Result<Vec<Reading>, ParseError> {
+        let answer = compute::read::<Copy>(outputs)?;
+        let target = ctx.targets.first().ok_or(ParseError::Missing("target"))?;
+        let mut reading = Reading::of(target.clone());
+        for copy in answer.values.iter().filter(|copy| copy.gpu == target.id()) {
+            reading.measure(&BANDWIDTH, [&copy.gpu], copy.bandwidth.median);
+            let found = compute::words(&compute::bandwidth(copy.bandwidth.median), &copy.bandwidth);
+            let expected = "copies that succeed";
+            reading.findings.push(Finding::new("copies", &copy.gpu, Verdict::Pass, found, expected));
+        }
+        answer.close(&mut reading);
+        Ok(vec![reading])
+    }
+}

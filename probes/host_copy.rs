@@ -1,0 +1,176 @@
+//! `host_copy`: how fast pinned host memory reaches a GPU, and back.
+//!
+//! While data moves, the GPU's PCIe link can't be asleep: a link that is slow then is slow.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Context, Cost, Finding, Inventory, Memory, MetricKind, MetricSpec, Output, ParseError, Plan, Probe,
+    Reading, Scope, Settings, Target, Unsupported, Verdict,
+    compute::{self, Repeats},
+    inventory::Link,
+};
+
+/// The probe.
+#[derive(Debug)]
+pub struct HostCopy;
+
+/// What the worker copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Task {
+    /// In each copy.
+    pub bytes: usize,
+}
+
+/// A line of the worker.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Told {
+    /// What copies gave.
+    Transfer(Transfer),
+    /// The GPU's PCIe link while they were under way.
+    Link {
+        /// By PCI address.
+        gpu: String,
+        /// As the kernel tells it.
+        link: Link,
+    },
+}
+
+/// What the copies of one direction gave.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Transfer {
+    /// By PCI address.
+    pub gpu: String,
+    /// Which way.
+    pub direction: Direction,
+    /// In each copy, and each direction.
+    pub bytes: usize,
+    /// In bytes per second; of both directions together where both are measured.
+    pub bandwidth: Repeats,
+}
+
+/// Which way data goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// To the GPU.
+    HostToDevice,
+    /// From the GPU.
+    DeviceToHost,
+    /// Both at the same time.
+    Both,
+}
+
+impl Direction {
+    /// In the order in which they are measured.
+    pub const ALL: [Direction; 3] = [Direction::HostToDevice, Direction::DeviceToHost, Direction::Both];
+
+    /// The label value.
+    pub fn word(self) -> &'static str {
+        match self {
+            Direction::HostToDevice => "host_to_device",
+            Direction::DeviceToHost => "device_to_host",
+            Direction::Both => "both",
+        }
+    }
+}
+
+static BANDWIDTH: MetricSpec = MetricSpec {
+    name: "host_copy_bandwidth_bytes_per_second",
+    help: "What copies between pinned host memory and the GPU moved, in bytes per second, median of the repeats: host_to_device, device_to_host, or the sum of both at once.",
+    unit: "bytes_per_second",
+    kind: MetricKind::Gauge,
+    labels: &["gpu", "direction"],
+};
+
+static METRICS: [&MetricSpec; 1] = [&BANDWIDTH];
+
+/// What a run takes of the GPU's time, its start included, in milliseconds.
+const MILLISECONDS: u32 = 1000;
+
+impl Probe for HostCopy {
+    fn name(&self) -> &'static str {
+        "host_copy"
+    }
+
+    fn summary(&self) -> &'static str {
+        "Bandwidth between pinned host memory and a GPU, each way and both, and its PCIe link under that load"
+    }
+
+    fn cost(&self, _: &Settings, _: &Target) -> Cost {
+        Cost::Light
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::EachTarget
+    }
+
+    fn metrics(&self) -> &'static [&'static MetricSpec] {
+        &METRICS
+    }
+
+    fn targets(&self, inventory: &Inventory, _: &Settings) -> Vec<Target> {
+        compute::targets(inventory)
+    }
+
+    fn plan(&self, ctx: &Context<'_>) -> Result<Plan, Unsupported> {
+        let task = Task { bytes: ctx.settings.compute.host_copy_bytes };
+        compute::plan("host_copy", ctx, &[compute::gpu(ctx)?], MILLISECONDS, task)
+    }
+
+    fn explain(&self, output: &Output) -> Option<String> {
+        compute::explain(output)
+    }
+
+    fn parse(
+        &self,
+        ctx: &Context<'_>,
+        outputs: &[Output],
+        _: &mut Memory,
+    ) -> Result<Vec<Reading>, ParseError> {
+        let answer = compute::read::<Told>(outputs)?;
+        let target = ctx.targets.first().ok_or(ParseError::Missing("target"))?;
+        let mut reading = Reading::of(target.clone());
+        let mut words = Vec::new();
+        for told in &answer.values {
+            match told {
+                Told::Transfer(transfer) if transfer.gpu == target.id() => {
+                    let (direction, bandwidth) = (transfer.direction.word(), &transfer.bandwidth);
+                    reading.measure(&BANDWIDTH, [target.id(), direction], bandwidth.median);
+                    let value = compute::bandwidth(bandwidth.median);
+                    words.push(format!("{direction} {}", compute::words(&value, bandwidth)));
+                }
+                Told::Link { gpu, link } if gpu == target.id() => reading.findings.extend(judge(gpu, link)),
+                Told::Transfer(_) | Told::Link { .. } => {}
+            }
+        }
+        if !words.is_empty() {
+            let expected = "copies that succeed";
+            let found = words.join("; ");
+            reading.findings.insert(0, Finding::new("copies", target.id(), Verdict::Pass, found, expected));
+        }
+        answer.close(&mut reading);
+        Ok(vec![reading])
+    }
+}
+
+/// A link that moves data is at its full speed and width, or can't reach them.
+fn judge(gpu: &str, link: &Link) -> Option<Finding> {
+    let (speed, width) = link.speed.zip(link.width)?;
+    let (max_speed, max_width) = link.max_speed.zip(link.max_width)?;
+    let full = speed >= max_speed && width >= max_width;
+    let found = format!("{speed} GT/s x{width} while data moves");
+    let expected = format!("{max_speed} GT/s x{max_width}, what the GPU can do");
+    let verdict = if full { Verdict::Pass } else { Verdict::Degraded };
+    let finding = Finding::new("link_under_load", gpu, verdict, found, expected);
+    Some(if full {
+        finding
+    } else {
+        finding
+            .because(
+                "a link is not asleep while data moves: it, or a bridge above it, is slower than the GPU",
+            )
+            .try_command(format!("fabricpulse probe pcie --target {gpu}"))
+    })
+}
