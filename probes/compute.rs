@@ -42,6 +42,8 @@ pub struct Request<T> {
     pub vendor: Vendor,
     /// The GPUs, by PCI address.
     pub gpus: Vec<String>,
+    /// The CPUs that it may run on, and so where its host memory is; empty for all.
+    pub cpus: Vec<usize>,
     /// Until when it has to be done, in seconds from its start. It stops repeating in time.
     pub seconds: f64,
     /// What is measured.
@@ -160,6 +162,7 @@ pub fn plan<T: Serialize>(
         libraries: compute.library_directories.clone(),
         vendor,
         gpus: addresses,
+        cpus: near(ctx.inventory, gpus),
         seconds: (ctx.timeout.as_secs_f64() - RESERVE).max(RESERVE),
         task,
     };
@@ -173,6 +176,14 @@ pub fn plan<T: Serialize>(
         cpus: Vec::new(),
     };
     Ok(Plan { stages: vec![Stage::Alone(step)], uses })
+}
+
+/// The CPUs beside a GPU: memory is where the CPU is that first writes it, and the way from another
+/// socket is slower. None where several GPUs are measured, or where nobody knows.
+fn near(inventory: &Inventory, gpus: &[&Gpu]) -> Vec<usize> {
+    let [gpu] = gpus else { return Vec::new() };
+    let numa = gpu.function.numa.and_then(|numa| inventory.cpus.get(&numa));
+    numa.into_iter().flatten().filter_map(|cpu| usize::try_from(*cpu).ok()).collect()
 }
 
 /// Left of a step's deadline for a worker to say what it has measured, in seconds.

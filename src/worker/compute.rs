@@ -19,7 +19,10 @@ use probes::{
 use runtime::Runtime;
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::library::{LibraryError, Search};
+use super::{
+    library::{LibraryError, Search},
+    limits,
+};
 use crate::sysfs::{Dir, Progress, pci};
 
 mod device;
@@ -131,6 +134,7 @@ fn prepare<T, V: Serialize>(
             return Err(Stop::Unsupported(format!("partitioned: {pci} is in mode {partition}")));
         }
     }
+    limits::keep_on(&request.cpus);
     show_only(request, &sysfs);
     let search = runtime::search(request.vendor, &request.libraries);
     let (runtime, library) = Runtime::load(request.vendor, &search)?;

@@ -1,5 +1,6 @@
 //! Opens the vendors' libraries: where the operator says, then where the vendor puts them, then
-//! where the loader looks.
+//! where the loader looks, and at last in Python's packages. What somebody's virtual environment
+//! brings is not what the node's jobs use, where the node has its own.
 //!
 //! A library is code that runs as we do. So one that others than root can change is refused, unless
 //! it is in a folder that the operator names. The loader's own path is root's: children have no
@@ -37,45 +38,70 @@ pub(crate) struct Search {
     named: Vec<PathBuf>,
     /// Where vendors put them.
     usual: Vec<PathBuf>,
+    /// Where packages of other programs bring them along.
+    packages: Vec<PathBuf>,
 }
 
 impl Search {
-    /// Folders that the operator names, and then those of the vendor, in which `*` is any name.
-    pub(crate) fn new(named: &[PathBuf], usual: &[&str]) -> Search {
-        Search { named: named.to_vec(), usual: usual.iter().flat_map(|pattern| expand(pattern)).collect() }
+    /// Folders that the operator names, those of the vendor, and those of packages. In the latter two
+    /// `*` is any name.
+    pub(crate) fn new(named: &[PathBuf], usual: &[&str], packages: &[&str]) -> Search {
+        let all = |patterns: &[&str]| patterns.iter().flat_map(|pattern| expand(pattern)).collect();
+        Search { named: named.to_vec(), usual: all(usual), packages: all(packages) }
     }
 
     /// Opens the first of `names` that is there; better names come first.
     pub(crate) fn open(&self, names: &[&str]) -> Result<Library, LibraryError> {
         let mut tried = Vec::new();
-        let folders = self.named.iter().map(|folder| (folder, true));
-        for (folder, named) in folders.chain(self.usual.iter().map(|folder| (folder, false))) {
-            for name in names {
-                let path = folder.join(name);
-                if !path.exists() {
-                    continue;
-                }
-                if !named && let Err(why) = only_roots(&path) {
-                    tried.push(format!("{}: refused, {why}", path.display()));
-                    continue;
-                }
-                match load(&path) {
-                    Ok(library) => return Ok(Library { library, name: (*name).to_string(), path }),
-                    Err(why) => tried.push(why),
-                }
-            }
-            if tried.last().is_none_or(|last| !last.starts_with(&*folder.to_string_lossy())) {
-                tried.push(folder.display().to_string());
-            }
-        }
-        for name in names {
-            match load(Path::new(name)) {
-                Ok(library) => return Ok(Library { library, name: (*name).to_string(), path: name.into() }),
-                Err(why) => tried.push(format!("the loader: {why}")),
-            }
-        }
-        Err(LibraryError::Missing { names: names.join(" or "), tried })
+        let found = look(&self.named, Trust::Operator, names, &mut tried)
+            .or_else(|| look(&self.usual, Trust::Root, names, &mut tried))
+            .or_else(|| by_loader(names, &mut tried))
+            .or_else(|| look(&self.packages, Trust::Root, names, &mut tried));
+        found.ok_or_else(|| LibraryError::Missing { names: names.join(" or "), tried })
     }
+}
+
+/// Who vouches for a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trust {
+    /// It is named in the configuration.
+    Operator,
+    /// Nobody but root can write there.
+    Root,
+}
+
+fn look(folders: &[PathBuf], trust: Trust, names: &[&str], tried: &mut Vec<String>) -> Option<Library> {
+    for folder in folders {
+        let there = names.iter().map(|name| (name, folder.join(name))).filter(|(_, path)| path.exists());
+        let mut none = true;
+        for (name, path) in there {
+            none = false;
+            if trust == Trust::Root
+                && let Err(why) = only_roots(&path)
+            {
+                tried.push(format!("{}: refused, {why}", path.display()));
+                continue;
+            }
+            match load(&path) {
+                Ok(library) => return Some(Library { library, name: (*name).to_string(), path }),
+                Err(why) => tried.push(why),
+            }
+        }
+        if none {
+            tried.push(folder.display().to_string());
+        }
+    }
+    None
+}
+
+fn by_loader(names: &[&str], tried: &mut Vec<String>) -> Option<Library> {
+    for name in names {
+        match load(Path::new(name)) {
+            Ok(library) => return Some(Library { library, name: (*name).to_string(), path: name.into() }),
+            Err(why) => tried.push(format!("the loader: {why}")),
+        }
+    }
+    None
 }
 
 impl Library {
@@ -114,7 +140,10 @@ fn load(path: &Path) -> Result<libloading::Library, String> {
     // can change or that the operator names. RTLD_GLOBAL lets the vendor's other libraries find it
     // by its name instead of loading a second one.
     let library = unsafe { unix::Library::open(Some(path), unix::RTLD_NOW | unix::RTLD_GLOBAL) };
-    library.map(Into::into).map_err(|error| error.to_string())
+    library.map(Into::into).map_err(|error| match std::error::Error::source(&error) {
+        Some(source) => source.to_string(),
+        None => error.to_string(),
+    })
 }
 
 /// Whether nobody but root can change the file or a folder on the way to it.
@@ -167,10 +196,12 @@ mod tests {
     #[test]
     fn a_missing_library_tells_every_place_that_was_tried() {
         let folder = tempfile::tempdir().unwrap();
-        let search = Search::new(&[folder.path().to_path_buf()], &["/usr/lib"]);
+        let search = Search::new(&[folder.path().to_path_buf()], &["/usr/lib"], &["/usr/share"]);
         let why = search.open(&["libno-such.so.2", "libno-such.so.1"]).unwrap_err().to_string();
         assert!(why.starts_with("libno-such.so.2 or libno-such.so.1 is not installed"), "{why}");
-        for place in [folder.path().to_str().unwrap(), "/usr/lib", "the loader: libno-such.so.1"] {
+        for place in
+            [folder.path().to_str().unwrap(), "/usr/lib", "/usr/share", "the loader: libno-such.so.1"]
+        {
             assert!(why.contains(place), "{place}: {why}");
         }
     }
@@ -194,9 +225,9 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
         assert!(only_roots(&path).is_err());
         let usual = folder.path().to_str().unwrap().to_string();
-        let found = Search::new(&[], &[&usual]).open(&["libm.so.6"]).unwrap();
+        let found = Search::new(&[], &[&usual], &[]).open(&["libm.so.6"]).unwrap();
         assert_eq!(found.path, Path::new("libm.so.6"), "the loader's own");
-        let found = Search::new(&[folder.path().to_path_buf()], &[]).open(&["libm.so.6"]).unwrap();
+        let found = Search::new(&[folder.path().to_path_buf()], &[], &[]).open(&["libm.so.6"]).unwrap();
         assert_eq!(found.path, path);
     }
 

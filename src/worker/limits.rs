@@ -40,14 +40,19 @@ pub(crate) fn main(args: &Args) -> ExitCode {
         eprintln!("{NOT_STARTED}the agent is gone");
         return ExitCode::from(CANT_START);
     }
-    let mut set = CpuSet::new();
-    args.cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(*cpu));
-    if set.count() > 0
-        && let Err(error) = sched_setaffinity(None, &set)
-    {
-        eprintln!("fabricpulse: it could not be kept on CPUs {:?}: {error}", args.cpus);
-    }
+    keep_on(&args.cpus);
     let error = std::process::Command::new(&args.argv[0]).args(&args.argv[1..]).exec();
     eprintln!("{NOT_STARTED}{error}");
     ExitCode::from(CANT_START)
+}
+
+/// Keeps this process on these CPUs; without any it runs on all.
+pub(super) fn keep_on(cpus: &[usize]) {
+    let mut set = CpuSet::new();
+    cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(*cpu));
+    if set.count() > 0
+        && let Err(error) = sched_setaffinity(None, &set)
+    {
+        eprintln!("fabricpulse: it could not be kept on CPUs {cpus:?}: {error}");
+    }
 }

@@ -105,10 +105,11 @@ const ADDRESS_ROOM: usize = 32;
 /// Where AMD puts its libraries.
 const AMD_PLACES: &[&str] = &["/opt/rocm/lib", "/opt/rocm-*/lib", "/usr/lib64/rocm/lib"];
 
-/// Where NVIDIA's installers and Python packages put its libraries.
-const NVIDIA_PLACES: &[&str] = &[
-    "/usr/local/cuda/lib64",
-    "/usr/local/cuda-*/lib64",
+/// Where NVIDIA's installers put its libraries.
+const NVIDIA_PLACES: &[&str] = &["/usr/local/cuda/lib64", "/usr/local/cuda-*/lib64"];
+
+/// Where Python's packages have them.
+const NVIDIA_PACKAGES: &[&str] = &[
     "/usr/lib/python3/dist-packages/nvidia/*/lib",
     "/usr/local/lib/python3*/dist-packages/nvidia/*/lib",
     "/usr/local/lib/python3*/site-packages/nvidia/*/lib",
@@ -123,8 +124,8 @@ const DRIVER_PLACES: &[&str] = &["/usr/local/nvidia/lib64", "/usr/local/nvidia/l
 /// Where this vendor's libraries are looked for.
 pub(super) fn search(vendor: Vendor, named: &[PathBuf]) -> Search {
     match vendor {
-        Vendor::Amd => Search::new(named, AMD_PLACES),
-        Vendor::Nvidia => Search::new(named, NVIDIA_PLACES),
+        Vendor::Amd => Search::new(named, AMD_PLACES, &[]),
+        Vendor::Nvidia => Search::new(named, NVIDIA_PLACES, NVIDIA_PACKAGES),
     }
 }
 
@@ -147,7 +148,7 @@ impl Runtime {
             Vendor::Nvidia => ("cuda", &["libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"]),
         };
         if vendor == Vendor::Nvidia
-            && let Ok(driver) = Search::new(&[], DRIVER_PLACES).open(&["libcuda.so.1"])
+            && let Ok(driver) = Search::new(&[], DRIVER_PLACES, &[]).open(&["libcuda.so.1"])
         {
             driver.keep();
         }
