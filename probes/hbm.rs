@@ -96,3 +96,50 @@ impl Probe for Hbm {
         Ok(vec![reading])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    fn parse(stdout: &str) -> Result<Vec<Reading>, ParseError> {
+        let targets = [Target::Pci("0000:00:06.0".into())];
+        let (inventory, settings) = (Inventory::default(), sample::settings());
+        let ctx = sample::context(&targets, &inventory, &settings);
+        let output = Output { stdout: stdout.into(), stderr: String::new(), ended_at: 0.0 };
+        Hbm.parse(&ctx, &[output], &mut Memory::default())
+    }
+
+    #[test]
+    fn what_an_h200_gave_is_read_and_told_with_its_repeats() {
+        let reading = parse(include_str!("testdata/hbm/h200.jsonl")).unwrap().remove(0);
+        assert_eq!(reading.measurements[0].value, 4_209_563_707_204.14);
+        assert_eq!(reading.findings[0].found, "4.21 TB/s (median of 5, spread 0.3 %)");
+        assert_eq!(reading.findings[1].found, "libcudart.so.13 runtime 13000, driver 13000");
+        assert_eq!(reading.findings[1].verdict, None);
+    }
+
+    #[test]
+    fn a_call_that_failed_is_a_doubt_and_only_broken_memory_a_fault() {
+        let fault = |hardware| {
+            format!(
+                "{{\"item\":{{\"fault\":{{\"part\":\"0000:00:06.0\",\"call\":\"cudaMalloc of 1024 MiB\",\"error\":\"cudaErrorX (2): x\",\"hardware\":{hardware}}}}}}}\n{{\"end\":{{\"lines\":1}}}}\n"
+            )
+        };
+        for (hardware, verdict) in [(false, Verdict::Unknown), (true, Verdict::Fail)] {
+            let reading = parse(&fault(hardware)).unwrap().remove(0);
+            assert_eq!(reading.findings[0].verdict, Some(verdict));
+            assert_eq!(reading.findings[0].found, "cudaMalloc of 1024 MiB: cudaErrorX (2): x");
+        }
+    }
+
+    #[test]
+    fn a_node_that_cant_be_measured_and_an_answer_that_was_cut_are_told_apart() {
+        let unsupported = "{\"unsupported\":{\"reason\":\"no libcudart.so\"}}\n{\"end\":{\"lines\":1}}\n";
+        assert_eq!(parse(unsupported), Err(Unsupported("no libcudart.so".into()).into()));
+        let whole = include_str!("testdata/hbm/h200.jsonl");
+        for end in 0..whole.len() - 1 {
+            assert!(parse(&whole[..end]).is_err(), "cut at {end}");
+        }
+    }
+}

@@ -174,3 +174,46 @@ fn judge(gpu: &str, link: &Link) -> Option<Finding> {
             .try_command(format!("fabricpulse probe pcie --target {gpu}"))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    fn parse(stdout: &str) -> Result<Vec<Reading>, ParseError> {
+        let targets = [Target::Pci("0000:00:06.0".into())];
+        let (inventory, settings) = (Inventory::default(), sample::settings());
+        let ctx = sample::context(&targets, &inventory, &settings);
+        let output = Output { stdout: stdout.into(), stderr: String::new(), ended_at: 0.0 };
+        HostCopy.parse(&ctx, &[output], &mut Memory::default())
+    }
+
+    #[test]
+    fn what_an_h200_gave_is_read_with_its_link_under_load() {
+        let reading = parse(include_str!("testdata/host_copy/h200.jsonl")).unwrap().remove(0);
+        let values: Vec<(&str, f64)> = reading
+            .measurements
+            .iter()
+            .map(|m| (m.labels[1].as_str(), (m.value / 1e8).round() / 10.0))
+            .collect();
+        assert_eq!(values, [("host_to_device", 55.4), ("device_to_host", 55.2), ("both", 101.4)]);
+        let words: Vec<&str> = reading.findings.iter().map(|finding| finding.check.as_str()).collect();
+        assert_eq!(words, ["copies", "link_under_load", "libraries"]);
+        assert_eq!(reading.findings[1].verdict, Some(Verdict::Pass));
+    }
+
+    #[test]
+    fn a_link_that_is_slow_while_data_moves_is_no_sleeping_one() {
+        let whole = include_str!("testdata/host_copy/h200.jsonl");
+        let table = [
+            ("\"speed\":32.0", "\"speed\":8.0", Some(Verdict::Degraded)),
+            ("\"width\":16", "\"width\":8", Some(Verdict::Degraded)),
+            ("\"speed\":32.0", "\"speed\":null", None),
+        ];
+        for (from, to, verdict) in table {
+            let reading = parse(&whole.replacen(from, to, 1)).unwrap().remove(0);
+            let link = reading.findings.iter().find(|finding| finding.check == "link_under_load");
+            assert_eq!(link.and_then(|finding| finding.verdict), verdict, "{to}");
+        }
+    }
+}

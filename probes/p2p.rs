@@ -173,3 +173,52 @@ fn direct(pairs: &[Pair]) -> Option<Finding> {
             .try_command("nvidia-smi topo -p2p r; amd-smi topology"),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    fn parse(stdout: &str) -> Result<Vec<Reading>, ParseError> {
+        let targets = [Target::Node];
+        let (inventory, settings) = (Inventory::default(), sample::settings());
+        let ctx = sample::context(&targets, &inventory, &settings);
+        let output = Output { stdout: stdout.into(), stderr: String::new(), ended_at: 0.0 };
+        P2p.parse(&ctx, &[output], &mut Memory::default())
+    }
+
+    #[test]
+    fn a_pair_without_a_direct_way_is_marked_and_not_measured() {
+        let reading = parse(include_str!("testdata/p2p/one-pair-not-direct.jsonl")).unwrap().remove(0);
+        let one_way = reading.measurements.iter().filter(|m| m.metric.name == ONE_WAY.name).count();
+        assert_eq!((one_way, reading.measurements.len()), (4, 6));
+        let found: Vec<(&str, Option<Verdict>, &str)> =
+            reading.findings.iter().map(|f| (f.check.as_str(), f.verdict, f.found.as_str())).collect();
+        assert_eq!(
+            found[..2],
+            [
+                (
+                    "copies",
+                    Some(Verdict::Pass),
+                    "4 ways, from 24.2 GB/s (median of 6, spread 0.4 %) (0000:15:00.0 to 0000:26:00.0) to 48.3 GB/s"
+                ),
+                (
+                    "peer_access",
+                    Some(Verdict::Degraded),
+                    "2 of 6 ways are not direct: 0000:05:00.0 to 0000:26:00.0, 0000:26:00.0 to 0000:05:00.0"
+                ),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_node_whose_gpus_have_no_direct_ways_is_built_so() {
+        let whole = include_str!("testdata/p2p/one-pair-not-direct.jsonl");
+        let none: Vec<&str> =
+            whole.lines().filter(|line| line.contains("library") || line.contains("null")).collect();
+        let text = format!("{}\n{{\"end\":{{\"lines\":3}}}}\n", none.join("\n"));
+        let reading = parse(&text).unwrap().remove(0);
+        assert_eq!(reading.findings[0].check, "peer_access");
+        assert_eq!(reading.findings[0].verdict, None);
+    }
+}
