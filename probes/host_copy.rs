@@ -28,10 +28,10 @@ pub struct Task {
 pub enum Told {
     /// What copies gave.
     Transfer(Transfer),
-    /// The GPU's PCIe link while they were under way.
+    /// A PCIe link on the way while they were under way.
     Link {
-        /// By PCI address.
-        gpu: String,
+        /// The GPU or the bridge at its lower end, by PCI address.
+        lower: String,
         /// As the kernel tells it.
         link: Link,
     },
@@ -141,8 +141,13 @@ impl Probe for HostCopy {
                     let value = compute::bandwidth(bandwidth.median);
                     words.push(format!("{direction} {}", compute::words(&value, bandwidth)));
                 }
-                Told::Link { gpu, link } if gpu == target.id() => reading.findings.extend(judge(gpu, link)),
-                Told::Transfer(_) | Told::Link { .. } => {}
+                Told::Link { lower, link } => {
+                    reading.loaded.push((lower.clone(), *link));
+                    if lower == target.id() {
+                        reading.findings.extend(judge(lower, link));
+                    }
+                }
+                Told::Transfer(_) => {}
             }
         }
         if !words.is_empty() {

@@ -19,6 +19,7 @@ pub mod hbm;
 pub mod host_copy;
 pub mod inventory;
 pub mod lines;
+pub mod loaded;
 pub mod lspci;
 pub mod nic;
 pub mod node;
@@ -38,6 +39,7 @@ pub mod target;
 
 pub use counters::Memory;
 pub use inventory::Inventory;
+pub use loaded::LoadedLinks;
 pub use partner::Partner;
 pub use plan::{Output, Plan, Program, Resource, Stage, Step, Use};
 pub use reading::{Finding, Measurement, MetricKind, MetricSpec, Reading, Verdict};
@@ -143,6 +145,8 @@ pub struct Context<'a> {
     pub port: u16,
     /// The other node; none for probes that need none.
     pub partner: Option<&'a Partner>,
+    /// PCIe links as they were while data moved.
+    pub loaded: &'a LoadedLinks,
 }
 
 /// What one run of a probe covers.

@@ -180,7 +180,7 @@ impl Probe for Pcie {
         let functions: BTreeMap<&str, &Function> =
             answer.items.iter().map(|function| (function.pci.as_str(), function)).collect();
         let rises = errors::observe(&answer.items, memory, output.ended_at, &ctx.settings.pcie);
-        let node = judge::Node { ctx, functions, rises, problems: &answer.problems };
+        let node = judge::Node { ctx, now: output.ended_at, functions, rises, problems: &answer.problems };
         let mut readings = Vec::new();
         for target in ctx.targets {
             let mut reading = Reading::of(target.clone());

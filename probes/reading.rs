@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Target;
+use crate::{Target, inventory::Link};
 
 /// What a run says about the hardware. The numbers are Nagios's, and the exported ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
@@ -63,12 +63,14 @@ pub struct Reading {
     pub measurements: Vec<Measurement>,
     /// Facts already judged, the deciding ones and the good ones.
     pub findings: Vec<Finding>,
+    /// PCIe links as they were while data moved, by the function at their lower end.
+    pub loaded: Vec<(String, Link)>,
 }
 
 impl Reading {
     /// A reading with nothing in it yet.
     pub fn of(target: Target) -> Reading {
-        Reading { target, measurements: Vec::new(), findings: Vec::new() }
+        Reading { target, measurements: Vec::new(), findings: Vec::new(), loaded: Vec::new() }
     }
 
     /// Adds a value. `labels` are the values of the metric's labels, in its order.

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use crate::{
-    Context, Inventory, Output, Settings, Target,
+    Context, Inventory, LoadedLinks, Output, Settings, Target,
     lines::{Line, Problem},
     settings::{
         ComputeSettings, GpuSettings, InventorySettings, NicSettings, NodeSettings, PcieSettings,
@@ -67,7 +67,15 @@ pub(crate) fn context<'a>(
     inventory: &'a Inventory,
     settings: &'a Settings,
 ) -> Context<'a> {
-    Context { targets, inventory, settings, timeout: TIMEOUT, port: 0, partner: None }
+    Context {
+        targets,
+        inventory,
+        settings,
+        timeout: TIMEOUT,
+        port: 0,
+        partner: None,
+        loaded: LoadedLinks::none(),
+    }
 }
 
 /// What a worker would print, ended at `at`.

@@ -89,6 +89,7 @@ impl Agent {
         let (membership, members) = watch::channel(Arc::default());
         let (publish, config) = watch::channel(Arc::new(config));
         let core = Arc::new(Core {
+            loaded: std::sync::Mutex::default(),
             config: config.clone(),
             parts: keeper.subscribe(),
             gate,
@@ -418,6 +419,7 @@ impl Agent {
             timeout: Duration::ZERO,
             port: 0,
             partner: (probe.scope() == Scope::EachPair).then_some(&nobody),
+            loaded: probes::LoadedLinks::none(),
         };
         probe.plan(&ctx).ok()
     }

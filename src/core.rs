@@ -2,12 +2,13 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use probes::{LoadedLinks, Reading, Target};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -17,6 +18,7 @@ use crate::{
     hold::Holds,
     inventory::Parts,
     journal::Journal,
+    judge,
     metrics::Totals,
     peer::{
         identity::{Identities, Tls},
@@ -29,7 +31,7 @@ use crate::{
         pairing,
         slot::Slots,
     },
-    run::{Outcome, Skip, SkipReason},
+    run::{Outcome, Report, Skip, SkipReason},
     runner::epoch_seconds,
 };
 
@@ -59,6 +61,8 @@ pub(crate) struct Core {
     pub(crate) shutdown: CancellationToken,
     /// The number of the newest run.
     pub(crate) newest: AtomicU64,
+    /// PCIe links as they were while data moved.
+    pub(crate) loaded: Mutex<Arc<LoadedLinks>>,
     /// A task of the agent has panicked.
     pub(crate) broken: AtomicBool,
 }
@@ -66,6 +70,21 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn next_id(&self) -> u64 {
         self.newest.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// What a completed run says of its targets, told to all who learn from it.
+    pub(crate) fn judge(&self, targets: &[Target], readings: Vec<Reading>) -> Vec<Report> {
+        let seen = readings.iter().flat_map(|reading| reading.loaded.iter().cloned()).collect::<Vec<_>>();
+        if !seen.is_empty() {
+            let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::make_mut(&mut loaded).see(epoch_seconds(), seen);
+        }
+        judge::completed(targets, readings)
+    }
+
+    /// PCIe links as they were while data moved.
+    pub(crate) fn loaded_links(&self) -> Arc<LoadedLinks> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What this agent proves its name with, and knows others by.

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use probes::{Context, Memory, Partner, Probe, Schedule, Scope, Stage, Target};
+use probes::{Context, LoadedLinks, Memory, Partner, Probe, Schedule, Scope, Stage, Target};
 use rand::RngExt as _;
 use tokio::{
     select,
@@ -38,8 +38,8 @@ mod pair;
 mod timing;
 mod view;
 
-use measure::judged;
 pub(crate) use measure::measure;
+use measure::parse;
 pub(crate) use timing::timing;
 use timing::{phase, until_phase};
 use view::stand;
@@ -336,6 +336,7 @@ impl Executor {
         }
         let timeout = timing(config, self.probe.name(), targets.first())
             .map_or(Duration::ZERO, |timing| timing.timeout);
+        let loaded = self.core.loaded_links();
         let mut ctx = Context {
             targets,
             inventory: &parts.present,
@@ -343,6 +344,7 @@ impl Executor {
             timeout,
             port: 0,
             partner: None,
+            loaded: &loaded,
         };
         let mut stop = Stop::at_shutdown(self.core.shutdown.clone());
         match (job, self.probe.scope()) {
@@ -396,7 +398,7 @@ impl Executor {
                 let measured =
                     measure(self.probe, &ctx, &plan, &mut self.memory, &stop, &mut told.evidence).await;
                 drop((permit, port));
-                measured
+                measured.map(|readings| self.core.judge(targets, readings))
             }
         }
     }
@@ -475,6 +477,7 @@ impl Executor {
             timeout: Duration::ZERO,
             port: 0,
             partner: Some(&nobody),
+            loaded: LoadedLinks::none(),
         };
         self.probe.plan(&ctx).is_err()
     }

@@ -24,6 +24,8 @@ const START_PCID: &str = "systemctl enable --now fabricpulse-pcid.socket";
 #[derive(Debug)]
 pub(super) struct Node<'a> {
     pub(super) ctx: &'a Context<'a>,
+    /// When the worker ended, in seconds since the epoch.
+    pub(super) now: f64,
     pub(super) functions: BTreeMap<&'a str, &'a Function>,
     pub(super) rises: errors::Rises,
     pub(super) problems: &'a [Problem],
@@ -176,6 +178,29 @@ impl<'a> Node<'a> {
             return Finding::new("link_speed", lower, Verdict::Pass, found, expected);
         }
         let least = self.ctx.settings.pcie.busy_percent;
+        let under_load =
+            self.ctx.loaded.get(lower, self.now).and_then(|(age, link)| Some((age, link.speed?)));
+        if self.saves_power(target, lower)
+            && let Some((age, loaded)) = under_load
+        {
+            let while_moving = format!("{} while data moved, {} ago", transfers(loaded), passive::span(age));
+            let finding = |verdict| {
+                Finding::new(
+                    "link_speed",
+                    lower,
+                    verdict,
+                    format!("{found}, {while_moving}"),
+                    expected.clone(),
+                )
+            };
+            return if loaded >= limit.value() {
+                finding(Verdict::Pass)
+            } else {
+                finding(Verdict::Degraded)
+                    .because("it is slow under load too, so it does not sleep: the link trained badly")
+                    .try_command(show(lower))
+            };
+        }
         match target.busy_percent {
             Some(busy) if self.saves_power(target, lower) && busy >= least => Finding::new(
                 "link_speed",
@@ -188,7 +213,7 @@ impl<'a> Node<'a> {
             .try_command(show(lower)),
             Some(_) | None if self.saves_power(target, lower) => {
                 Finding::new("link_speed", lower, Verdict::Unknown, found, expected)
-                    .because("an idle GPU slows its link to save power: look again while it works")
+                    .because("an idle GPU slows its link to save power: host_copy looks while data moves")
                     .try_command(show(lower))
             }
             Some(_) | None => Finding::new("link_speed", lower, Verdict::Degraded, found, expected)

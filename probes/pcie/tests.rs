@@ -2,9 +2,9 @@ use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use super::*;
 use crate::{
-    Verdict,
+    LoadedLinks, Verdict,
     config_space::{Acs, ConfigSpace, Kind},
-    inventory::{self, Gpu, Nic},
+    inventory::{self, Gpu, Link, Nic},
     sample,
     settings::{GpuSettings, InventorySettings, NicSettings, NodeSettings, PcieSettings, Roots},
 };
@@ -99,10 +99,23 @@ fn node() -> (Inventory, Vec<Function>) {
 }
 
 fn parse(inventory: &Inventory, functions: &[Function]) -> Vec<Reading> {
+    parse_after(LoadedLinks::none(), inventory, functions)
+}
+
+/// The same, when data has moved before.
+fn parse_after(loaded: &LoadedLinks, inventory: &Inventory, functions: &[Function]) -> Vec<Reading> {
     let settings = settings();
     let targets = Pcie.targets(inventory, &settings);
     let timeout = Duration::from_secs(5);
-    let ctx = Context { targets: &targets, inventory, settings: &settings, timeout, port: 0, partner: None };
+    let ctx = Context {
+        targets: &targets,
+        inventory,
+        settings: &settings,
+        timeout,
+        port: 0,
+        partner: None,
+        loaded,
+    };
     let mut stdout = String::new();
     for function in functions {
         stdout += &format!("{}\n", serde_json::json!({ "item": function }));
@@ -160,6 +173,30 @@ fn the_bridges_inside_an_amd_gpu_follow_its_power_state_and_others_do_not() {
 }
 
 #[test]
+fn what_was_seen_while_data_moved_tells_a_sleeping_link_from_a_slow_one() {
+    let (inventory, mut functions) = node();
+    let part = "0000:03:00.0";
+    let index = functions.iter().position(|function| function.pci == part).unwrap();
+    functions[index] = function(part, Kind::UpstreamPort, 2.5);
+    let day = 86_400.0;
+    let table = [
+        (60.0, Some(32.0), Verdict::Pass),
+        (60.0, Some(2.5), Verdict::Degraded),
+        (60.0, None, Verdict::Unknown),
+        (day, Some(32.0), Verdict::Unknown),
+        (-60.0, Some(32.0), Verdict::Unknown),
+    ];
+    for (age, speed, expected) in table {
+        let mut loaded = LoadedLinks::default();
+        loaded.see(1e9 - age, [(part.to_string(), Link { speed, ..Link::default() })]);
+        let readings = parse_after(&loaded, &inventory, &functions);
+        let gpu = readings.iter().find(|reading| reading.target.id() == "0000:05:00.0").unwrap();
+        let found = gpu.findings.iter().find(|found| found.check == "link_speed" && found.part == part);
+        assert_eq!(found.and_then(|found| found.verdict), Some(expected), "{speed:?}, {age} s ago");
+    }
+}
+
+#[test]
 fn a_cut_answer_is_an_error_and_never_a_verdict() {
     let (inventory, _) = node();
     let settings = settings();
@@ -172,6 +209,7 @@ fn a_cut_answer_is_an_error_and_never_a_verdict() {
         timeout,
         port: 0,
         partner: None,
+        loaded: LoadedLinks::none(),
     };
     let output = Output { stdout: "{\"item\":".into(), stderr: String::new(), ended_at: 0.0 };
     assert!(Pcie.parse(&ctx, &[output], &mut Memory::default()).is_err());

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use probes::{
-    Context, Inventory, Partner, Probe, Scope, Target, distance,
+    Context, Inventory, LoadedLinks, Partner, Probe, Scope, Target, distance,
     inventory::{Function, Perftest},
 };
 use serde_json::json;
@@ -80,6 +80,7 @@ fn unsupported(
         timeout: timing.timeout,
         port: 0,
         partner: (probe.scope() == Scope::EachPair).then_some(&nobody),
+        loaded: LoadedLinks::none(),
     };
     probe.plan(&ctx).err().map(|why| why.0)
 }

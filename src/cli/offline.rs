@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use probes::{Context, Cost, Memory, Scope, Target, Verdict};
+use probes::{Context, Cost, LoadedLinks, Memory, Scope, Target, Verdict};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::client::print;
-use crate::{agent, config::Config, inventory, lane, run::Report, runner::Stop, words};
+use crate::{agent, config::Config, inventory, judge, lane, run::Report, runner::Stop, words};
 
 pub(super) async fn main(
     config: &Config,
@@ -41,14 +41,16 @@ pub(super) async fn main(
         timeout,
         port: 0,
         partner: None,
+        loaded: LoadedLinks::none(),
     };
     let plan = probe.plan(&ctx).map_err(|why| anyhow::anyhow!("{test}: {}", why.0))?;
     let mut evidence = Vec::new();
     let measured = lane::measure(probe, &ctx, &plan, &mut Memory::default(), &stop, &mut evidence).await;
-    let reports = measured.map_err(|outcome| {
+    let readings = measured.map_err(|outcome| {
         let said: Vec<&str> = evidence.iter().map(|step| step.stderr.trim()).collect();
         anyhow::anyhow!("{test}: {outcome} {}", said.join(" "))
     })?;
+    let reports = judge::completed(&targets, readings);
     let worst = Verdict::worst(reports.iter().map(|report| report.verdict));
     if as_json {
         let reports: Vec<_> = reports.iter().map(object).collect();

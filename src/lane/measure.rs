@@ -1,17 +1,16 @@
-//! The way of a plan that may run: its children, the parser, the judge.
+//! The way of a plan that may run: its children, and the parser.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use probes::{Context, Memory, Output, ParseError, Plan, Probe, Reading, Scope, Stage, Step};
 
 use crate::{
-    judge,
     peer::stage,
-    run::{Evidence, Outcome, Report},
+    run::{Evidence, Outcome},
     runner::{self, Stop, Unfinished},
 };
 
-/// Runs a plan that may run and needs no partner: runner, parser and judge.
+/// Runs a plan that may run and needs no partner: runner and parser.
 pub(crate) async fn measure(
     probe: &'static dyn Probe,
     ctx: &Context<'_>,
@@ -19,7 +18,7 @@ pub(crate) async fn measure(
     memory: &mut Memory,
     stop: &Stop,
     evidence: &mut Vec<Evidence>,
-) -> Result<Vec<Report>, Outcome> {
+) -> Result<Vec<Reading>, Outcome> {
     let mut outputs = Vec::new();
     for stage in &plan.stages {
         let result = match stage {
@@ -39,12 +38,12 @@ pub(crate) async fn measure(
             Err(Unfinished { failure, output })
                 if failure.is_stuck() && probe.scope() == Scope::AllTargets =>
             {
-                return judged(probe, ctx, &[output], memory).map_err(|_| Outcome::Failed(failure));
+                return parse(probe, ctx, &[output], memory).map_err(|_| Outcome::Failed(failure));
             }
             Err(unfinished) => return Err(Outcome::Failed(stage::explain(probe, unfinished))),
         }
     }
-    judged(probe, ctx, &outputs, memory)
+    parse(probe, ctx, &outputs, memory)
 }
 
 /// A server of ours and a client of ours. What the client says counts; a client that failed since
@@ -74,18 +73,9 @@ async fn both(
 }
 
 /// What the outputs of a finished plan say.
-pub(super) fn judged(
-    probe: &'static dyn Probe,
-    ctx: &Context<'_>,
-    outputs: &[Output],
-    memory: &mut Memory,
-) -> Result<Vec<Report>, Outcome> {
-    let readings = parse(probe, ctx, outputs, memory)?;
-    Ok(judge::completed(ctx.targets, readings))
-}
-
+///
 /// A parser that panics has met an output that nobody thought of; it must not take the agent down.
-fn parse(
+pub(super) fn parse(
     probe: &'static dyn Probe,
     ctx: &Context<'_>,
     outputs: &[Output],

@@ -10,7 +10,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Told, judged};
+use super::{Told, parse};
 use crate::{
     core::Core,
     peer::{
@@ -89,7 +89,7 @@ pub(super) async fn opened(
         core.may_go_on()?;
         outputs.push(session.stage(probe, index, stage, stop, &mut told.evidence).await?);
     }
-    let reports = judged(probe, &ctx, &outputs, memory)?;
+    let reports = core.judge(ctx.targets, parse(probe, &ctx, &outputs, memory)?);
     reports.iter().for_each(|report| session.learn(&report.measurements));
     Ok(reports)
 }
@@ -131,7 +131,7 @@ pub(super) async fn served(
         }
         outputs.push(half(probe, stage, ctx.port, reply, &mut commands, &mut next, &stop, told).await?);
     }
-    let reports = judged(probe, &ctx, &outputs, memory)?;
+    let reports = core.judge(ctx.targets, parse(probe, &ctx, &outputs, memory)?);
     reports.iter().for_each(|report| lease.learn(&report.measurements));
     drop(ended);
     Ok(reports)

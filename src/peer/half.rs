@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
 
-use probes::{Context, Cost, Partner, Plan, Probe, Target, Use, partner::Terms};
+use probes::{Context, Cost, LoadedLinks, Partner, Plan, Probe, Target, Use, partner::Terms};
 
 use super::{message::End, ports::Port};
 use crate::{
@@ -57,6 +57,7 @@ pub(crate) fn enter(
         timeout: Duration::ZERO,
         port: 0,
         partner: Some(partner),
+        loaded: LoadedLinks::none(),
     };
     let mut unsupported = BTreeMap::new();
     let mut uses: Vec<Use> = Vec::new();

@@ -4,7 +4,7 @@
 use std::{path::Path, time::Duration};
 
 use probes::{
-    Context, Inventory, Memory, Output, Probe, Reading, Settings, Verdict,
+    Context, Inventory, LoadedLinks, Memory, Output, Probe, Reading, Settings, Verdict,
     inventory::{Function, Gpu, Nic, Rdma},
     lines::Line,
     settings::{GpuSettings, InventorySettings, NicSettings, NodeSettings, PcieSettings, Roots},
@@ -112,6 +112,7 @@ impl Node<'_> {
             timeout: Duration::from_secs(10),
             port: 0,
             partner: None,
+            loaded: LoadedLinks::none(),
         };
         let plan = probe.plan(&ctx).unwrap();
         let step = plan.stages[0].steps().next().unwrap();

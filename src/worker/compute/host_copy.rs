@@ -5,10 +5,11 @@ use std::time::Duration;
 use probes::{
     compute::Repeats,
     host_copy::{Direction, Task, Told, Transfer},
+    inventory::{AMD, Link},
 };
 
 use super::{Bench, Out, Stop, effort::Effort};
-use crate::sysfs::pci;
+use crate::sysfs::{Dir, pci};
 
 /// How long copies of one direction are repeated.
 const TIME: Duration = Duration::from_millis(100);
@@ -48,11 +49,25 @@ pub(super) fn measure(bench: &Bench<'_>, task: &Task, out: &mut Out<Told>) -> Re
         // The link is awake now, and stays so while a copy is under way.
         there.upload(&up, &source, bytes)?;
         there.upload(&up, &source, bytes)?;
-        let folder = bench.sysfs.dir("bus/pci/devices").dir(&device.pci);
-        if let Ok(Some(link)) = pci::link(&folder) {
-            out.value(Told::Link { gpu: device.pci.clone(), link })?;
+        for (lower, link) in links(&bench.sysfs, &device.pci) {
+            out.value(Told::Link { lower, link })?;
         }
         there.synchronize()?;
     }
     Ok(())
+}
+
+/// The links that follow a GPU's power state, as far as they can be read: its own, and those of the
+/// bridges inside an AMD GPU.
+fn links(sysfs: &Dir, pci: &str) -> Vec<(String, Link)> {
+    let devices = sysfs.dir("bus/pci/devices");
+    let own = pci::identity(&devices.dir(pci)).ok().flatten();
+    let above = own.map(|own| own.path).unwrap_or_default();
+    let inside = above
+        .into_iter()
+        .take_while(|bridge| devices.dir(bridge).number("vendor").is_ok_and(|vendor| vendor == Some(AMD)));
+    std::iter::once(pci.to_string())
+        .chain(inside)
+        .filter_map(|lower| Some((lower.clone(), pci::link(&devices.dir(&lower)).ok()??)))
+        .collect()
 }

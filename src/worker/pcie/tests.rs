@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use probes::{
-    Context, Finding, Inventory, Memory, Output, Probe, Reading, Settings, Target, Verdict,
+    Context, Finding, Inventory, LoadedLinks, Memory, Output, Probe, Reading, Settings, Target, Verdict,
     lines::Line,
     pcie::Pcie,
     settings::{GpuSettings, InventorySettings, NicSettings, NodeSettings, PcieSettings},
@@ -64,6 +64,7 @@ fn run_with(machine: &Machine, drivers: &[&str], memory: &mut Memory, now: f64) 
         timeout,
         port: 0,
         partner: None,
+        loaded: LoadedLinks::none(),
     };
     let plan = Pcie.plan(&ctx).unwrap();
     let step = plan.stages[0].steps().next().unwrap();
