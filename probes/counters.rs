@@ -73,6 +73,17 @@ impl Memory {
             reset,
         }
     }
+
+    /// For how long a state has been there at every look, in seconds, this one at `now` included;
+    /// none where it is not there now.
+    pub fn held(&mut self, key: &str, now: f64, there: bool) -> Option<f64> {
+        if !there {
+            self.tracks.remove(key);
+            return None;
+        }
+        // A value that stays has a beginning and no rises.
+        Some(self.observe(key, now, 1, Duration::MAX).watched)
+    }
 }
 
 /// Whether a counter of `bits` width stands at its maximum, where old adapters stop counting.
@@ -119,6 +130,22 @@ mod tests {
             assert_eq!(change.rise, u64::from(second));
         }
         assert!(memory.tracks["x"].rises.len() <= RISES_KEPT);
+    }
+
+    #[test]
+    fn a_state_is_held_as_long_as_every_look_sees_it() {
+        let mut memory = Memory::default();
+        let table = [
+            (0.0, false, None),
+            (60.0, true, Some(0.0)),
+            (120.0, true, Some(60.0)),
+            (9000.0, true, Some(8940.0)),
+            (9060.0, false, None),
+            (9120.0, true, Some(0.0)),
+        ];
+        for (now, there, want) in table {
+            assert_eq!(memory.held("x", now, there), want, "at {now}");
+        }
     }
 
     #[test]

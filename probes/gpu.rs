@@ -2,8 +2,8 @@
 //!
 //! Counters of errors are judged by what two readings say, with one exception: an uncorrectable
 //! error stays a finding until the driver is loaded anew, since memory has been lost. Power limits
-//! are usual under full load and only exported. What NVIDIA tells through NVML alone is not read
-//! here, and the reading says so.
+//! are usual under full load and only exported. What amdgpu shows in `/sys`, NVIDIA's driver tells
+//! through NVML.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +14,7 @@ use self::{
         BUSY, DEVICE, ERRORS, HIVE_MEMBERS, MEMORY_TOTAL, MEMORY_USED, METRICS, POWER, REPLAYS, TEMPERATURE,
         THROTTLED,
     },
+    nvidia::Nvml,
     throttle::Throttle,
 };
 use crate::{
@@ -26,6 +27,7 @@ use crate::{
 };
 
 mod metrics;
+pub mod nvidia;
 pub mod throttle;
 
 /// What the worker reads of one GPU.
@@ -65,6 +67,10 @@ pub struct Gpu {
     pub temperature: Option<i64>,
     /// Power drawn, in millionths of a watt.
     pub power: Option<u64>,
+    /// It is divided into smaller GPUs (MIG).
+    pub partitioned: Option<bool>,
+    /// How it ended to ask NVML; none where NVIDIA's driver is not bound.
+    pub nvml: Option<Nvml>,
     /// Files that could not be read; the rest stands.
     pub unread: Vec<Problem>,
 }
@@ -100,7 +106,7 @@ impl Probe for GpuState {
     }
 
     fn summary(&self) -> &'static str {
-        "GPUs: presence, driver, memory in use, error counts, PCIe replays, xGMI hive, throttling, temperature, power"
+        "GPUs: presence, driver, memory in use, error counts, PCIe replays, xGMI hive or NVLinks, throttling, temperature, power"
     }
 
     fn cost(&self, _: &Settings, _: &Target) -> Cost {
@@ -163,11 +169,7 @@ impl Node<'_> {
         reading.findings.extend(unread.map(|problem| passive::unread("gpu_files", pci, problem)));
         reading.findings.push(presence(gpu));
         if gpu.driver.as_deref() == Some("nvidia") {
-            reading.findings.push(
-                Finding::new("gpu_state", pci, Verdict::Unknown, "not read: NVIDIA's driver tells it through NVML only", "")
-                    .because("of this GPU only presence, driver and names are known: neither ECC errors, throttling, NVLink nor memory in use")
-                    .try_command(format!("nvidia-smi -q -i {pci}")),
-            );
+            self.judge_nvidia(gpu, &mut reading, memory);
         }
         if gpu.vendor == AMD && gpu.driver.is_some() {
             self.judge_errors(gpu, &mut reading, memory);
@@ -229,9 +231,13 @@ impl Node<'_> {
             let correctable = observe("correctable", errors.correctable);
             watched = watched.max(correctable.watched);
             let say = |verdict, found: String, expected: String, why: &str| {
-                Finding::new("memory_errors", pci, verdict, found, expected)
-                    .because(why)
-                    .try_command(format!("amd-smi metric --ecc-blocks -g {pci}"))
+                Finding::new("memory_errors", pci, verdict, found, expected).because(why).try_command(
+                    if gpu.vendor == NVIDIA {
+                        format!("nvidia-smi -q -d ECC -i {pci}")
+                    } else {
+                        format!("amd-smi metric --ecc-blocks -g {pci}")
+                    },
+                )
             };
             if uncorrectable.rise > 0 {
                 let found = format!(
@@ -424,7 +430,14 @@ fn presence(gpu: &Gpu) -> Finding {
         Some(_) if gpu.excluded => say(Verdict::Fail, "the driver was told to leave it out".into())
             .because("an excluded GPU can't be used")
             .try_command(format!("grep Excluded /proc/driver/nvidia/gpus/{pci}/information")),
-        Some(driver) => say(Verdict::Pass, format!("driven by {driver}")),
+        Some(driver) => {
+            let uuid = match &gpu.nvml {
+                Some(Nvml::Told(facts)) => facts.uuid.as_deref(),
+                Some(Nvml::NotOpened(_) | Nvml::Refused(_)) | None => None,
+            };
+            let uuid = uuid.map(|uuid| format!(", {uuid}")).unwrap_or_default();
+            say(Verdict::Pass, format!("driven by {driver}{uuid}"))
+        }
     }
 }
 

@@ -1,6 +1,9 @@
 //! The operator's settings of all probes, already checked.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +43,13 @@ pub struct Roots {
     pub proc: PathBuf,
     /// `/etc`, for group membership.
     pub etc: PathBuf,
+}
+
+impl Roots {
+    /// Whether they are the running machine's own, and no recorded or other one's.
+    pub fn are_this_machines(&self) -> bool {
+        self.sysfs == Path::new("/sys")
+    }
 }
 
 /// What counts as a part of the node.

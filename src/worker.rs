@@ -35,6 +35,7 @@ mod library;
 pub(crate) mod limits;
 mod nic;
 mod node;
+mod nvml;
 pub(crate) mod pcid;
 mod pcie;
 #[cfg(test)]
@@ -61,6 +62,9 @@ pub(crate) struct Request {
     /// Where the worker `inventory` looks for perftest; empty: where programs usually are.
     #[serde(default)]
     pub(crate) perftest: PathBuf,
+    /// Where vendors' libraries are looked for, and nowhere else; empty: where the loader looks.
+    #[serde(default)]
+    pub(crate) libraries: Vec<PathBuf>,
     /// What the worker `pcie` reads.
     #[serde(default)]
     pub(crate) pcie: probes::pcie::Wanted,
@@ -96,8 +100,8 @@ fn answer(name: &str) -> anyhow::Result<()> {
     .context("standard output")
 }
 
-/// What is said of a part whose file did not answer before [`PARTS_DEADLINE`].
-const STUCK: &str = "no answer within 3 s: the read is stuck in the driver";
+/// What is said of a part whose file did not answer before its deadline.
+const STUCK: &str = "no answer in time: the read is stuck in the driver";
 
 /// What a worker read, and what it could not.
 pub(crate) type Found<T> = (Vec<T>, Vec<Problem>);
@@ -108,6 +112,15 @@ pub(crate) type Found<T> = (Vec<T>, Vec<Problem>);
 /// `read` gets the name and a [`Progress`] for its files. What it could not read, or did not read
 /// in time, comes back as problems that name the part and the file.
 pub(crate) fn each_part<T: Send + 'static>(
+    names: Vec<String>,
+    read: impl Fn(&str, Progress) -> Result<T, ReadError> + Send + Sync + 'static,
+) -> Found<T> {
+    each_part_within(PARTS_DEADLINE, names, read)
+}
+
+/// The same, where all parts together may take longer, or must not take as long.
+fn each_part_within<T: Send + 'static>(
+    limit: Duration,
     names: Vec<String>,
     read: impl Fn(&str, Progress) -> Result<T, ReadError> + Send + Sync + 'static,
 ) -> Found<T> {
@@ -132,7 +145,7 @@ pub(crate) fn each_part<T: Send + 'static>(
         }
     };
     start_reader();
-    let deadline = Instant::now() + PARTS_DEADLINE;
+    let deadline = Instant::now() + limit;
     let mut found: Vec<Option<thread::Result<Result<T, ReadError>>>> = pending.iter().map(|_| None).collect();
     let mut missing = found.len();
     while missing > 0 && Instant::now() < deadline {
@@ -173,8 +186,18 @@ fn each_target<T: Send + 'static>(
     is_name: fn(&str) -> bool,
     read: impl Fn(&str, Progress) -> Result<Option<T>, ReadError> + Send + Sync + 'static,
 ) -> Found<T> {
+    each_target_within(PARTS_DEADLINE, targets, is_name, read)
+}
+
+/// The same within another time.
+fn each_target_within<T: Send + 'static>(
+    limit: Duration,
+    targets: &[String],
+    is_name: fn(&str) -> bool,
+    read: impl Fn(&str, Progress) -> Result<Option<T>, ReadError> + Send + Sync + 'static,
+) -> Found<T> {
     let (names, odd): (Vec<String>, Vec<String>) = targets.iter().cloned().partition(|name| is_name(name));
-    let (found, mut problems) = each_part(names, read);
+    let (found, mut problems) = each_part_within(limit, names, read);
     problems.extend(odd.into_iter().map(|part| Problem {
         error: format!("{part:?} is not the name of a part that this worker reads"),
         part,

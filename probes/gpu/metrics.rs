@@ -46,7 +46,7 @@ pub(super) static HIVE_MEMBERS: MetricSpec = MetricSpec {
 };
 pub(super) static THROTTLED: MetricSpec = MetricSpec {
     name: "gpu_throttled_ratio",
-    help: "Part of the time within probe.gpu.error_window for which a reason (power, thermal, prochot) held the clocks back, from 0 to 1; of chips that count no samples (gpu_metrics 1.3), whether one does now: 1 yes, 0 no.",
+    help: "Part of the time within probe.gpu.error_window for which a reason (power, thermal, prochot, power_brake) held the clocks back, from 0 to 1; of chips that count no time for it (gpu_metrics 1.3, reason hardware of NVIDIA), whether it does now: 1 yes, 0 no.",
     unit: "ratio",
     kind: MetricKind::Gauge,
     labels: &["gpu", "reason"],
@@ -64,6 +64,27 @@ pub(super) static POWER: MetricSpec = MetricSpec {
     unit: "watts",
     kind: MetricKind::Gauge,
     labels: &["gpu"],
+};
+pub(super) static REMAPPED_ROWS: MetricSpec = MetricSpec {
+    name: "gpu_remapped_rows",
+    help: "Rows of memory that spare rows stand in for, by the errors that led to it: correctable, uncorrectable.",
+    unit: "",
+    kind: MetricKind::Gauge,
+    labels: &["gpu", "kind"],
+};
+pub(super) static LINKS_ACTIVE: MetricSpec = MetricSpec {
+    name: "gpu_nvlinks_active",
+    help: "NVLinks of the GPU that are active.",
+    unit: "",
+    kind: MetricKind::Gauge,
+    labels: &["gpu"],
+};
+pub(super) static LINK_ERRORS: MetricSpec = MetricSpec {
+    name: "gpu_nvlink_errors",
+    help: "Errors of all NVLinks of the GPU since the driver was loaded, by kind: replay (sent again), recovery (link trained again), crc (checksum wrong).",
+    unit: "",
+    kind: MetricKind::Counter,
+    labels: &["gpu", "kind"],
 };
 pub(super) static DEVICE: MetricSpec = MetricSpec {
     name: "gpu_device",
@@ -83,5 +104,8 @@ pub(super) static METRICS: &[&MetricSpec] = &[
     &THROTTLED,
     &TEMPERATURE,
     &POWER,
+    &REMAPPED_ROWS,
+    &LINKS_ACTIVE,
+    &LINK_ERRORS,
     &DEVICE,
 ];

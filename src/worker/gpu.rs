@@ -1,16 +1,35 @@
-//! Reads every GPU that it is asked for: its PCI device folder and what its driver shows in `/sys`
-//! and `/proc`.
+//! Reads every GPU that it is asked for: its PCI device folder, what its driver shows in `/sys`
+//! and `/proc`, and what NVML tells of those that NVIDIA's driver drives.
+
+use std::time::Duration;
 
 use probes::gpu::Gpu;
 
-use super::{Found, Request, each_target};
-use crate::sysfs::{Dir, drm, pci};
+use super::{Found, PARTS_DEADLINE, Request, each_target_within, nvml::Session};
+use crate::sysfs::{Dir, Progress, drm, pci};
+
+/// NVIDIA's driver.
+const NVIDIA: &str = "nvidia";
+
+/// How long all GPUs together may take where NVML is asked. Without persistence mode the driver
+/// starts each GPU for the question, which takes a second or two. The agent waits for 10 s.
+const NVML_DEADLINE: Duration = Duration::from_secs(8);
 
 pub(crate) fn read(request: &Request) -> Found<Gpu> {
     let (sysfs, proc) = (request.roots.sysfs.clone(), request.roots.proc.clone());
-    each_target(&request.targets, pci::is_address, move |name, progress| {
+    let devices = Dir::at(&sysfs, Progress::default()).dir("bus/pci/devices");
+    let is_nvidias = |name: &String| {
+        pci::is_address(name) && devices.dir(name).link_name("driver").as_deref() == Some(NVIDIA)
+    };
+    let deadline = if request.targets.iter().any(is_nvidias) { NVML_DEADLINE } else { PARTS_DEADLINE };
+    let nvml = Session::of(request);
+    each_target_within(deadline, &request.targets, pci::is_address, move |name, progress| {
         let proc = Dir::at(&proc, progress.clone());
-        drm::gpu(&Dir::at(&sysfs, progress), &proc, name)
+        let mut gpu = drm::gpu(&Dir::at(&sysfs, progress.clone()), &proc, name)?;
+        if let Some(gpu) = gpu.as_mut().filter(|gpu| gpu.driver.as_deref() == Some(NVIDIA)) {
+            nvml.complete(gpu, &progress);
+        }
+        Ok(gpu)
     })
 }
 

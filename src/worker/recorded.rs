@@ -47,6 +47,7 @@ impl Machine {
             targets: Vec::new(),
             // The machine of the test itself may have one.
             perftest: self.root.path().join("perftest"),
+            libraries: Vec::new(),
             pcie: probes::pcie::Wanted::default(),
         }
     }

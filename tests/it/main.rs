@@ -6,6 +6,7 @@ mod cli;
 mod config;
 mod faults;
 mod fixtures;
+mod nvml;
 mod page;
 mod peers;
 mod scrape;
