@@ -53,7 +53,7 @@ pub(super) static THROTTLED: MetricSpec = MetricSpec {
 };
 pub(super) static TEMPERATURE: MetricSpec = MetricSpec {
     name: "gpu_temperature_celsius",
-    help: "Temperature of the hottest place of the chip, in degrees Celsius.",
+    help: "Temperature of the hottest place of the chip, of NVIDIA GPUs of the die, in degrees Celsius.",
     unit: "celsius",
     kind: MetricKind::Gauge,
     labels: &["gpu"],

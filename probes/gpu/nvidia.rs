@@ -9,6 +9,8 @@ use super::Errors;
 use crate::lines::Problem;
 
 mod judge;
+#[cfg(test)]
+mod tests;
 
 /// How it ended to ask NVML for a GPU.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]

@@ -267,8 +267,9 @@ impl Asking<'_> {
             return Ok([None; N]);
         }
         let mut values = [None; N];
-        for (value, field) in values.iter_mut().zip(&asked) {
-            *value = self.take(field.number())?;
+        for ((value, answer), (field, _)) in values.iter_mut().zip(&asked).zip(fields) {
+            self.progress.at(&Path::new(LIBRARY).join(format!("nvmlDeviceGetFieldValues, field {field}")));
+            *value = self.take(answer.number())?;
         }
         Ok(values)
     }
@@ -331,7 +332,7 @@ impl Asking<'_> {
 
     fn link_errors(&mut self, device: &Device<'_>, links: &[Link]) -> Result<LinkErrors, Refused> {
         let mut sums = LinkErrors::default();
-        for link in links.iter().filter(|link| link.active) {
+        for link in links {
             let [mut replay, mut recovery, mut crc, events] = self.fields(
                 device,
                 [field::LINK_REPLAY, field::LINK_RECOVERY, field::LINK_CRC, field::LINK_RECOVERY_EVENTS]

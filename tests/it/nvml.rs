@@ -139,7 +139,7 @@ fn each_fault_is_told_of_its_own_gpu_and_no_other() {
         ("slowdown", |gpu| facts(gpu).slowdown == Some(true)),
         ("link_down", |gpu| {
             let silent = facts(gpu).links.iter().filter(|link| !link.active).map(|link| link.number);
-            silent.collect::<Vec<_>>() == [3, 7] && facts(gpu).link_errors.recovery == Some(16)
+            silent.collect::<Vec<_>>() == [3, 7] && facts(gpu).link_errors.recovery == Some(18)
         }),
         ("mig", |gpu| {
             gpu.partitioned == Some(true) && gpu.busy_percent.is_none() && facts(gpu).rows.is_none()

@@ -108,7 +108,9 @@ fn units() -> (tempfile::TempDir, Vec<PathBuf>) {
     }
     let extra = folder.path().join("fabricpulse.service.d");
     fs::create_dir(&extra).unwrap();
-    fs::copy(source.join("measure.conf"), extra.join("measure.conf")).unwrap();
+    for addition in ["measure.conf", "nvidia.conf"] {
+        fs::copy(source.join(addition), extra.join(addition)).unwrap();
+    }
     assert!(!units.is_empty(), "{} has no units", source.display());
     units.sort();
     (folder, units)
@@ -136,7 +138,7 @@ fn systemd_understands_every_line_of_the_units() {
 #[test]
 fn the_services_are_as_closed_as_systemd_can_tell() {
     let (folder, units) = units();
-    // The addition opens devices to those who want measurements; the unit itself does not.
+    // The additions open devices to those who want measurements, or NVML; the unit itself does not.
     fs::remove_dir_all(folder.path().join("fabricpulse.service.d")).unwrap();
     for unit in units.into_iter().filter(|unit| unit.extension().is_some_and(|kind| kind == "service")) {
         let (good, said) = analyze(

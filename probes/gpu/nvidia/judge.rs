@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        Gpu, Node, THROTTLED_SHARE,
+        Errors, Gpu, Node, THROTTLED_SHARE,
         metrics::{LINK_ERRORS, LINKS_ACTIVE, REMAPPED_ROWS, THROTTLED},
         number,
     },
@@ -38,7 +38,7 @@ impl Node<'_> {
             let reason = "MIG is on: the GPU is partitioned, and NVML tells less of the whole";
             Finding::not_applicable("partitioned", pci, reason)
         }));
-        reading.findings.extend(facts.ecc.and_then(|ecc| self.judge_ecc(gpu, ecc)));
+        reading.findings.extend(facts.ecc.and_then(|ecc| self.judge_ecc(gpu, ecc, facts.lifetime)));
         reading.findings.extend(facts.rows.map(|rows| judge_rows(pci, rows)));
         reading.findings.extend(facts.retirement_pending.map(|pending| judge_retirement(pci, pending)));
         reading.findings.extend(self.judge_links(gpu, &facts.links));
@@ -142,11 +142,14 @@ impl Node<'_> {
         ));
     }
 
-    fn judge_ecc(&self, gpu: &Gpu, ecc: Ecc) -> Option<Finding> {
+    fn judge_ecc(&self, gpu: &Gpu, ecc: Ecc, lifetime: Option<Errors>) -> Option<Finding> {
         let pci = gpu.pci.as_str();
         let protected = self.siblings(gpu).find(|(_, facts)| facts.ecc.is_some_and(|ecc| ecc.on));
         if ecc.on {
-            let found = if ecc.next { "on" } else { "on, off from the next reset on" };
+            let next = if ecc.next { "" } else { ", off from the next reset on" };
+            let errors =
+                lifetime.map(|errors| format!("; {} uncorrectable errors in its life", errors.uncorrectable));
+            let found = format!("on{next}{}", errors.unwrap_or_default());
             return Some(Finding::new("ecc", pci, Verdict::Pass, found, "on"));
         }
         let expected = match (ecc.by_default, protected) {
@@ -317,6 +320,7 @@ fn judge_failures(pci: &str, failed: &[Problem]) -> Option<Finding> {
     let (first, more) = failed.split_first()?;
     let more = match more.len() {
         0 => String::new(),
+        1 => "; and 1 other call failed".to_string(),
         count => format!("; and {count} other calls failed"),
     };
     let found = format!("{}: {}{more}", first.path, first.error);
@@ -371,7 +375,7 @@ fn judge_retirement(pci: &str, pending: bool) -> Finding {
 
 fn judge_fabric(pci: &str, fabric: Fabric) -> Option<Finding> {
     let say = |verdict, found: String| Finding::new("nvlink_fabric", pci, verdict, found, "completed");
-    let why = "it has no way to other GPUs through the NVLink switches, and CUDA programs fail with error 802 meanwhile";
+    let why = "it has no way to other GPUs through the NVLink switches, and CUDA programs may fail with error 802 (system not ready) meanwhile";
     let command = "systemctl status nvidia-fabricmanager";
     match (fabric.state, fabric.status) {
         (0, _) => None,
