@@ -14,6 +14,7 @@ pub fn plan(worker: &'static str, ctx: &Context<'_>) -> Plan {
         stdin: json!({
             "roots": ctx.settings.roots,
             "inventory": ctx.settings.inventory,
+            "libraries": ctx.settings.compute.library_directories,
             "targets": ctx.targets.iter().map(Target::id).collect::<Vec<_>>(),
         })
         .to_string(),

@@ -62,7 +62,7 @@ pub(crate) struct Request {
     /// Where the worker `inventory` looks for perftest; empty: where programs usually are.
     #[serde(default)]
     pub(crate) perftest: PathBuf,
-    /// Where vendors' libraries are looked for, and nowhere else; empty: where the loader looks.
+    /// Folders with vendors' libraries, before the usual places.
     #[serde(default)]
     pub(crate) libraries: Vec<PathBuf>,
     /// What the worker `pcie` reads.

@@ -12,6 +12,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// The libraries of NVIDIA's driver, which containers find in a folder of their own.
+pub(crate) const NVIDIA_DRIVER: &[&str] = &["/usr/local/nvidia/lib64", "/usr/local/nvidia/lib"];
+
 /// A library that is loaded.
 #[derive(Debug)]
 pub(crate) struct Library {
@@ -38,6 +41,8 @@ pub(crate) struct Search {
     named: Vec<PathBuf>,
     /// Where vendors put them.
     usual: Vec<PathBuf>,
+    /// Whether the loader is asked.
+    loader: bool,
     /// Where packages of other programs bring them along.
     packages: Vec<PathBuf>,
 }
@@ -47,7 +52,12 @@ impl Search {
     /// `*` is any name.
     pub(crate) fn new(named: &[PathBuf], usual: &[&str], packages: &[&str]) -> Search {
         let all = |patterns: &[&str]| patterns.iter().flat_map(|pattern| expand(pattern)).collect();
-        Search { named: named.to_vec(), usual: all(usual), packages: all(packages) }
+        Search { named: named.to_vec(), usual: all(usual), loader: true, packages: all(packages) }
+    }
+
+    /// These folders and nothing else.
+    pub(crate) fn only(named: &[PathBuf]) -> Search {
+        Search { named: named.to_vec(), ..Search::default() }
     }
 
     /// Opens the first of `names` that is there; better names come first.
@@ -55,7 +65,7 @@ impl Search {
         let mut tried = Vec::new();
         let found = look(&self.named, Trust::Operator, names, &mut tried)
             .or_else(|| look(&self.usual, Trust::Root, names, &mut tried))
-            .or_else(|| by_loader(names, &mut tried))
+            .or_else(|| self.loader.then(|| by_loader(names, &mut tried))?)
             .or_else(|| look(&self.packages, Trust::Root, names, &mut tried));
         found.ok_or_else(|| LibraryError::Missing { names: names.join(" or "), tried })
     }
@@ -122,8 +132,8 @@ impl Library {
     }
 
     /// Leaves it open until the process ends: what it registered there may still be called.
-    pub(crate) fn keep(self) {
-        std::mem::forget(self.library);
+    pub(crate) fn keep(self) -> &'static libloading::Library {
+        Box::leak(Box::new(self.library))
     }
 }
 
@@ -208,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_loader_finds_the_rest_and_a_missing_symbol_is_named() {
-        let library = Search::default().open(&["libm.so.6"]).unwrap();
+        let library = Search::new(&[], &[], &[]).open(&["libm.so.6"]).unwrap();
         #[expect(unsafe_code, reason = "a symbol that is not there")]
         // SAFETY: nothing is called.
         let missing = unsafe { library.symbol::<unsafe extern "C" fn()>("hipMalloc") }.unwrap_err();

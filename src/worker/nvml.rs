@@ -10,7 +10,6 @@ use std::{
     sync::OnceLock,
 };
 
-use libloading::Library;
 use probes::{
     gpu::{
         Errors, Gpu,
@@ -20,7 +19,10 @@ use probes::{
 };
 
 use self::table::{Code, Counter, Device, ErrorType, FieldValue, Location, Policy, Table};
-use super::Request;
+use super::{
+    Request,
+    library::{NVIDIA_DRIVER, Search},
+};
 use crate::sysfs::Progress;
 
 mod table;
@@ -93,33 +95,18 @@ impl Session {
                 "the files read are not those of this machine, so its own NVML would tell of other GPUs";
             return Err(Nvml::NotOpened(why.into()));
         }
-        let library = open(&self.directories).map_err(Nvml::NotOpened)?;
-        let table = Table::of(Box::leak(Box::new(library)));
+        let search = if self.ours {
+            Search::new(&self.directories, NVIDIA_DRIVER, &[])
+        } else {
+            Search::only(&self.directories)
+        };
+        let library = search.open(&[LIBRARY]).map_err(|why| Nvml::NotOpened(why.to_string()))?;
+        let table = Table::of(library.keep());
         match table.init(progress) {
             Ok(()) => Ok(table),
             Err(code) => Err(Nvml::Refused(refused(&table, "nvmlInit_v2", code))),
         }
     }
-}
-
-/// Opens the library: from the first of the directories that has it or, without directories, as the
-/// loader finds it.
-#[expect(unsafe_code, reason = "a library's initialisers run when it is opened")]
-fn open(directories: &[PathBuf]) -> Result<Library, String> {
-    let paths = if directories.is_empty() {
-        vec![PathBuf::from(LIBRARY)]
-    } else {
-        directories.iter().map(|directory| directory.join(LIBRARY)).collect()
-    };
-    let mut tried = Vec::new();
-    for path in paths {
-        // SAFETY: NVML's initialisers may run in any process, and this one has no state of theirs.
-        match unsafe { Library::new(&path) } {
-            Ok(library) => return Ok(library),
-            Err(error) => tried.push(format!("{}: {error}", path.display())),
-        }
-    }
-    Err(tried.join("; "))
 }
 
 fn refused(table: &Table, call: &str, code: Code) -> Refused {

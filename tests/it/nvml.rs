@@ -244,7 +244,7 @@ fn a_library_that_is_missing_or_another_machines_is_not_opened() {
         }
     };
     let tried = why(&[empty.path().to_path_buf()]);
-    assert!(tried.contains(&empty.path().join("libnvidia-ml.so.1").display().to_string()), "{tried}");
+    assert!(tried.contains(&empty.path().display().to_string()), "{tried}");
     assert!(why(&[]).contains("not those of this machine"), "a recorded tree has no library of its own");
 }
 

@@ -15,7 +15,7 @@ use probes::{
 };
 
 use super::{Stop, functions::functions};
-use crate::worker::library::Search;
+use crate::worker::library::{NVIDIA_DRIVER, Search};
 
 /// What every function of a runtime answers: 0 is success in both.
 pub(super) type Status = c_int;
@@ -117,10 +117,6 @@ const NVIDIA_PACKAGES: &[&str] = &[
     "/opt/*/.venv/lib/python3*/site-packages/nvidia/*/lib",
 ];
 
-/// The driver's own library, which containers find in a folder of their own. The runtime loads it
-/// by its name, and gets the one that is loaded already.
-const DRIVER_PLACES: &[&str] = &["/usr/local/nvidia/lib64", "/usr/local/nvidia/lib"];
-
 /// Where this vendor's libraries are looked for.
 pub(super) fn search(vendor: Vendor, named: &[PathBuf]) -> Search {
     match vendor {
@@ -147,8 +143,9 @@ impl Runtime {
             Vendor::Amd => ("hip", &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"]),
             Vendor::Nvidia => ("cuda", &["libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"]),
         };
+        // The runtime loads the driver's library by its name, and gets the one that is loaded already.
         if vendor == Vendor::Nvidia
-            && let Ok(driver) = Search::new(&[], DRIVER_PLACES, &[]).open(&["libcuda.so.1"])
+            && let Ok(driver) = Search::new(&[], NVIDIA_DRIVER, &[]).open(&["libcuda.so.1"])
         {
             driver.keep();
         }
