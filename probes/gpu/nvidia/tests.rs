@@ -10,7 +10,10 @@ const FIRST: &str = "0000:03:00.0";
 const OTHER: &str = "0000:23:00.0";
 
 /// What the worker printed on a node with the stand-in for NVML, `tests/fixtures/nvml/nvml.c`.
-const RECORDED: &str = include_str!("../../testdata/gpu/nvml-h200.txt");
+/// Printed by the worker with tests/fixtures/nvml in NVML's place.
+const STAND_IN: &str = include_str!("../../testdata/gpu/stand-in-two-faults.txt");
+/// Printed by the worker on an H200 of a virtual machine, driver 580.159.04: no NVLink, no fabric.
+const H200: &str = include_str!("../../testdata/gpu/h200.txt");
 
 fn healthy() -> Facts {
     Facts {
@@ -317,7 +320,7 @@ fn calls_that_failed_are_one_doubt_with_the_first_of_them() {
 
 #[test]
 fn recorded_lines_are_read() {
-    let answer = crate::lines::read::<Gpu>(RECORDED).unwrap();
+    let answer = crate::lines::read::<Gpu>(STAND_IN).unwrap();
     assert_eq!((answer.items.len(), answer.problems.len()), (2, 0));
     let Some(Nvml::Told(facts)) = &answer.items[0].nvml else { panic!("{:?}", answer.items[0]) };
     assert_eq!((facts.links.len(), facts.rows.map(|rows| rows.pending)), (18, Some(true)));
@@ -325,4 +328,12 @@ fn recorded_lines_are_read() {
     let reading = read(&[step]).swap_remove(0);
     let bad: Vec<_> = odd(&reading).into_iter().filter(|(_, verdict)| verdict.is_some()).collect();
     assert_eq!(bad, [("remapped_rows", Some(Verdict::Degraded)), ("nvlink", Some(Verdict::Degraded))]);
+}
+
+#[test]
+fn an_h200_that_is_well_is_called_so() {
+    let answer = crate::lines::read::<Gpu>(H200).unwrap();
+    let reading = read(&[(0.0, &answer.items), (60.0, &answer.items)]).pop().unwrap();
+    assert_eq!(odd(&reading), []);
+    assert!(reading.findings.iter().filter(|finding| finding.verdict == Some(Verdict::Pass)).count() >= 5);
 }
