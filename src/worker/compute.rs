@@ -5,7 +5,7 @@
 //! of eight starts in a fraction of the time, and leaves the others alone.
 
 use std::{
-    fs,
+    fs::{self, File},
     io::{self, Write as _},
     time::{Duration, Instant},
 };
@@ -50,14 +50,35 @@ impl From<LibraryError> for Stop {
     }
 }
 
-/// Runs the worker `name`, if there is one of this name.
+/// Runs the worker `name`, if there is one of this name. One that has given its answer does not
+/// return.
 pub(super) fn main(name: &str, request: &str, started: Instant) -> Option<anyhow::Result<()>> {
-    Some(match name {
+    let done = match name {
         "hbm" => answer(request, started, hbm::measure),
         "host_copy" => answer(request, started, host_copy::measure),
         "p2p" => answer(request, started, p2p::measure),
         _ => return None,
-    })
+    };
+    if done.is_ok() {
+        leave();
+    }
+    Some(done)
+}
+
+/// Ends the process at once: what the libraries do at its end waits for GPUs, and one that hangs
+/// never answers. The driver takes back all that the process had.
+fn leave() -> ! {
+    #[expect(unsafe_code, reason = "the C library's own functions")]
+    // SAFETY: both are of the C library, with its signatures; `fflush` of none writes what the
+    // libraries have printed.
+    unsafe {
+        unsafe extern "C" {
+            fn fflush(stream: *mut std::ffi::c_void) -> std::ffi::c_int;
+            fn _exit(status: std::ffi::c_int) -> !;
+        }
+        fflush(std::ptr::null_mut());
+        _exit(0)
+    }
 }
 
 /// What a measurement is given.
@@ -72,6 +93,7 @@ struct Bench<'r> {
 
 /// What a measurement gives, value by value.
 struct Out<V> {
+    to: File,
     lines: usize,
     values: std::marker::PhantomData<V>,
 }
@@ -90,12 +112,20 @@ impl<V: Serialize> Out<V> {
     }
 
     fn line(&mut self, line: &Line<Item<V>>) -> Result<(), Stop> {
-        let mut out = io::stdout().lock();
-        let written = serde_json::to_writer(&mut out, line).map_err(io::Error::from);
-        written.and_then(|()| out.write_all(b"\n")).map_err(Stop::Output)?;
+        let mut text = serde_json::to_vec(line).map_err(|error| Stop::Output(error.into()))?;
+        text.push(b'\n');
+        self.to.write_all(&text).map_err(Stop::Output)?;
         self.lines += 1;
         Ok(())
     }
+}
+
+/// Standard output for the worker's own lines. Libraries print there too: NCCL does so for
+/// `NCCL_DEBUG=VERSION`, whatever `NCCL_DEBUG_FILE` says. From here on that goes to standard error.
+fn own_output() -> io::Result<File> {
+    let own = rustix::io::dup(io::stdout())?;
+    rustix::stdio::dup2_stdout(io::stderr())?;
+    Ok(File::from(own))
 }
 
 fn answer<T: DeserializeOwned, V: Serialize>(
@@ -104,7 +134,8 @@ fn answer<T: DeserializeOwned, V: Serialize>(
     measure: impl FnOnce(&Bench<'_>, &T, &mut Out<V>) -> Result<(), Stop>,
 ) -> anyhow::Result<()> {
     let request: Request<T> = serde_json::from_str(request).context("the request on standard input")?;
-    let mut out = Out { lines: 0, values: std::marker::PhantomData };
+    let to = own_output().context("standard output")?;
+    let mut out = Out { to, lines: 0, values: std::marker::PhantomData };
     let done = prepare(&request, started, &mut out, measure);
     let told = match done {
         Ok(()) => Ok(()),
