@@ -9,6 +9,7 @@
 
 use std::fmt;
 
+pub mod collectives;
 pub mod compute;
 pub mod config_space;
 pub mod counters;
@@ -55,6 +56,8 @@ pub static PROBES: &[&dyn Probe] = &[
     &hbm::Hbm,
     &host_copy::HostCopy,
     &p2p::P2p,
+    &collectives::COLLECTIVES,
+    &collectives::SWEEP,
     &rdma::bandwidth::WRITE_BW,
     &rdma::bandwidth::READ_BW,
     &rdma::bandwidth::SEND_BW,
@@ -64,8 +67,13 @@ pub static PROBES: &[&dyn Probe] = &[
     &exec::Exec,
 ];
 
-/// Finds a probe by the name used in configuration, labels and `/probe?test=`.
+/// Other names of probes, by which people ask for them: `collectives` by the library that it uses.
+const OTHER_NAMES: [(&str, &str); 2] = [("nccl", "collectives"), ("rccl", "collectives")];
+
+/// Finds a probe by the name used in configuration, labels and `/probe?test=`, or by another one
+/// that people give it.
 pub fn find(name: &str) -> Option<&'static dyn Probe> {
+    let name = OTHER_NAMES.iter().find(|(other, _)| *other == name).map_or(name, |(_, name)| name);
     PROBES.iter().copied().find(|probe| probe.name() == name)
 }
 

@@ -155,7 +155,7 @@ impl Agent {
             _ => targets.iter().map(|(_, target)| target.id()).collect::<Vec<_>>().join(", "),
         };
         if lanes.is_empty() {
-            let off = self.config.borrow().timings.get(test).is_some_and(|timing| !timing.enabled);
+            let off = self.config.borrow().timings.get(probe.name()).is_some_and(|timing| !timing.enabled);
             return Err(if off { Lookup::Off(test.to_string()) } else { Lookup::NoTarget(test.to_string()) });
         }
         let Some(wanted) = target else {

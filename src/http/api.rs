@@ -209,7 +209,8 @@ pub(crate) fn runs(site: &Site, asked: Option<&str>) -> Response<Body> {
             Ok((lane, target)) => (vec![lane], target.map(|target| target.to_string())),
             // Without a target, all lanes of an active probe are meant.
             Err(crate::agent::Lookup::TargetMissing { .. }) => {
-                let lanes = site.agent.lanes().into_iter().filter(|lane| lane.probe.name() == test);
+                let name = probes::find(test).map_or(test.as_str(), |probe| probe.name());
+                let lanes = site.agent.lanes().into_iter().filter(|lane| lane.probe.name() == name);
                 (lanes.collect(), None)
             }
             Err(unknown) => return bad(&unknown.to_string()),

@@ -25,11 +25,13 @@ use super::{
 };
 use crate::sysfs::{Dir, Progress, pci};
 
+mod collectives;
 mod device;
 mod effort;
 mod functions;
 mod hbm;
 mod host_copy;
+mod nccl;
 mod p2p;
 mod runtime;
 
@@ -54,6 +56,7 @@ impl From<LibraryError> for Stop {
 /// return.
 pub(super) fn main(name: &str, request: &str, started: Instant) -> Option<anyhow::Result<()>> {
     let done = match name {
+        "collectives" => answer(request, started, collectives::measure),
         "hbm" => answer(request, started, hbm::measure),
         "host_copy" => answer(request, started, host_copy::measure),
         "p2p" => answer(request, started, p2p::measure),

@@ -11,8 +11,8 @@ use std::{
 use super::{
     Stop,
     runtime::{
-        DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE, Handle, NON_BLOCKING, PEER_ACCESS_ALREADY_ENABLED,
-        Runtime, Status,
+        DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE, Handle, NON_BLOCKING, NOT_READY,
+        PEER_ACCESS_ALREADY_ENABLED, Runtime, Status,
     },
 };
 
@@ -232,6 +232,18 @@ impl<'d> Stream<'d> {
         // SAFETY: both handles are alive; flags have to be 0.
         let status = unsafe { (functions.wait_event)(self.handle, event.handle, 0) };
         self.device.check(status, || "StreamWaitEvent".into())
+    }
+
+    /// Whether it has done all it was told.
+    pub(super) fn is_idle(&self) -> Result<bool, Stop> {
+        let functions = self.device.runtime.at(self.device.index)?;
+        // SAFETY: the handle is alive.
+        let status = unsafe { (functions.query)(self.handle) };
+        if status == NOT_READY {
+            return Ok(false);
+        }
+        self.device.check(status, || "StreamQuery".into())?;
+        Ok(true)
     }
 
     /// Waits until it has done all it was told.

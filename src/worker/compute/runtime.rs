@@ -43,6 +43,7 @@ functions! {
         create_stream = "%Error_t %StreamCreateWithFlags(%Stream_t *, unsigned int)"
             as fn(*mut Handle, c_uint) -> Status;
         synchronize = "%Error_t %StreamSynchronize(%Stream_t)" as fn(Handle) -> Status;
+        query = "%Error_t %StreamQuery(%Stream_t)" as fn(Handle) -> Status;
         wait_event = "%Error_t %StreamWaitEvent(%Stream_t, %Event_t, unsigned int)"
             as fn(Handle, Handle, c_uint) -> Status;
         create_event = "%Error_t %EventCreate(%Event_t *)" as fn(*mut Handle) -> Status;
@@ -79,6 +80,7 @@ pub(super) const CONSTANTS: &[(&str, c_int)] = &[
     ("Success", 0),
     ("ErrorNoDevice", NO_DEVICE),
     ("ErrorInsufficientDriver", INSUFFICIENT_DRIVER),
+    ("ErrorNotReady", NOT_READY),
     ("ErrorPeerAccessAlreadyEnabled", PEER_ACCESS_ALREADY_ENABLED),
     ("MemcpyHostToDevice", HOST_TO_DEVICE),
     ("MemcpyDeviceToHost", DEVICE_TO_HOST),
@@ -88,6 +90,7 @@ pub(super) const CONSTANTS: &[(&str, c_int)] = &[
 
 const NO_DEVICE: Status = 100;
 const INSUFFICIENT_DRIVER: Status = 35;
+pub(super) const NOT_READY: Status = 600;
 pub(super) const PEER_ACCESS_ALREADY_ENABLED: Status = 704;
 pub(super) const HOST_TO_DEVICE: c_int = 1;
 pub(super) const DEVICE_TO_HOST: c_int = 2;
@@ -210,6 +213,11 @@ impl Runtime {
             self.current.set(Some(device));
         }
         Ok(&self.functions)
+    }
+
+    /// Says that another library may have changed the device that calls go to.
+    pub(super) fn forget_device(&self) {
+        self.current.set(None);
     }
 
     /// A call that failed, as a fault of the part that it was made for.
