@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Context, Cost, Finding, Inventory, Memory, MetricKind, MetricSpec, Output, ParseError, Plan, Probe,
     Reading, Resource, Schedule, Scope, Settings, Stage, Target, Unsupported, Use, Verdict,
-    compute::{self, Repeats},
+    compute::{self, CORRUPT_RESULT, Repeats},
     inventory::Gpu,
     settings::CollectivesSettings,
 };
@@ -204,6 +204,10 @@ impl Probe for Collectives {
         }
     }
 
+    fn checks_results(&self) -> bool {
+        true
+    }
+
     fn targets(&self, inventory: &Inventory, _: &Settings) -> Vec<Target> {
         compute::node_target(inventory)
     }
@@ -336,7 +340,7 @@ fn corrupt(exchanges: &[Exchange]) -> Vec<Finding> {
                 );
             }
         }
-        Finding::new("corrupt_result", gpu, Verdict::Fail, found, "the bits that the inputs add up to")
+        Finding::new(CORRUPT_RESULT, gpu, Verdict::Fail, found, "the bits that the inputs add up to")
             .because(
                 "a GPU, its memory or the link between two GPUs changes data without an error, so what is \
                  computed on this node can't be trusted",

@@ -21,6 +21,9 @@ pub use repeats::Repeats;
 
 mod repeats;
 
+/// The check that finds wrong numbers. Its failures are counted.
+pub const CORRUPT_RESULT: &str = "corrupt_result";
+
 /// Whose libraries are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -67,6 +67,8 @@ pub struct Gpu {
     pub temperature: Option<i64>,
     /// Power drawn, in millionths of a watt.
     pub power: Option<u64>,
+    /// The clock of its cores, in hertz.
+    pub clock: Option<u64>,
     /// It is divided into smaller GPUs (MIG).
     pub partitioned: Option<bool>,
     /// How it ended to ask NVML; none where NVIDIA's driver is not bound.

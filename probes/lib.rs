@@ -15,6 +15,7 @@ pub mod config_space;
 pub mod counters;
 pub mod distance;
 mod exec;
+pub mod gemm;
 pub mod gpu;
 pub mod hbm;
 pub mod host_copy;
@@ -43,7 +44,7 @@ pub use inventory::Inventory;
 pub use loaded::LoadedLinks;
 pub use partner::Partner;
 pub use plan::{Output, Plan, Program, Resource, Stage, Step, Use};
-pub use reading::{Finding, Measurement, MetricKind, MetricSpec, Reading, Verdict};
+pub use reading::{Digest, Finding, Measurement, MetricKind, MetricSpec, Reading, Verdict};
 pub use settings::Settings;
 pub use target::Target;
 
@@ -53,6 +54,8 @@ pub static PROBES: &[&dyn Probe] = &[
     &pcie::Pcie,
     &nic::Nic,
     &gpu::GpuState,
+    &gemm::GEMM,
+    &gemm::GEMM_SUSTAINED,
     &hbm::Hbm,
     &host_copy::HostCopy,
     &p2p::P2p,
@@ -107,6 +110,11 @@ pub trait Probe: fmt::Debug + Sync {
 
     /// The metrics that a completed run yields; the only place where they are named.
     fn metrics(&self) -> &'static [&'static MetricSpec];
+
+    /// Whether it tells right numbers from wrong ones; how often they were wrong is counted.
+    fn checks_results(&self) -> bool {
+        false
+    }
 
     /// What this node gives the probe to measure.
     fn targets(&self, inventory: &Inventory, settings: &Settings) -> Vec<Target>;

@@ -65,12 +65,29 @@ pub struct Reading {
     pub findings: Vec<Finding>,
     /// PCIe links as they were while data moved, by the function at their lower end.
     pub loaded: Vec<(String, Link)>,
+    /// Digests of what was computed, to be compared with those of parts of the same kind.
+    pub digests: Vec<Digest>,
+}
+
+/// A digest of a result that every part of a kind must come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Digest {
+    /// All that the result depends on: model, libraries, type, size and algorithm.
+    pub kind: String,
+    /// Equal where the results are.
+    pub value: String,
 }
 
 impl Reading {
     /// A reading with nothing in it yet.
     pub fn of(target: Target) -> Reading {
-        Reading { target, measurements: Vec::new(), findings: Vec::new(), loaded: Vec::new() }
+        Reading {
+            target,
+            measurements: Vec::new(),
+            findings: Vec::new(),
+            loaded: Vec::new(),
+            digests: Vec::new(),
+        }
     }
 
     /// Adds a value. `labels` are the values of the metric's labels, in its order.

@@ -90,6 +90,7 @@ impl Agent {
         let (publish, config) = watch::channel(Arc::new(config));
         let core = Arc::new(Core {
             loaded: std::sync::Mutex::default(),
+            siblings: std::sync::Mutex::default(),
             config: config.clone(),
             parts: keeper.subscribe(),
             gate,

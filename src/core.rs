@@ -33,6 +33,7 @@ use crate::{
     },
     run::{Outcome, Report, Skip, SkipReason},
     runner::epoch_seconds,
+    siblings::Siblings,
 };
 
 /// Why peer probes are off without certificates.
@@ -63,6 +64,8 @@ pub(crate) struct Core {
     pub(crate) newest: AtomicU64,
     /// PCIe links as they were while data moved.
     pub(crate) loaded: Mutex<Arc<LoadedLinks>>,
+    /// Results of GPUs of the same kind.
+    pub(crate) siblings: Mutex<Siblings>,
     /// A task of the agent has panicked.
     pub(crate) broken: AtomicBool,
 }
@@ -73,7 +76,13 @@ impl Core {
     }
 
     /// What a completed run says of its targets, told to all who learn from it.
-    pub(crate) fn judge(&self, targets: &[Target], readings: Vec<Reading>) -> Vec<Report> {
+    pub(crate) fn judge(&self, targets: &[Target], mut readings: Vec<Reading>) -> Vec<Report> {
+        for reading in readings.iter_mut().filter(|reading| !reading.digests.is_empty()) {
+            let mut siblings = self.siblings.lock().unwrap_or_else(PoisonError::into_inner);
+            let differ = |digest| siblings.compare(reading.target.id(), digest);
+            let found: Vec<_> = reading.digests.iter().filter_map(differ).collect();
+            reading.findings.extend(found);
+        }
         let seen = readings.iter().flat_map(|reading| reading.loaded.iter().cloned()).collect::<Vec<_>>();
         if !seen.is_empty() {
             let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);

@@ -30,6 +30,7 @@ mod runner;
 #[path = "../tests/bench/scale.rs"]
 mod scale;
 mod serve;
+mod siblings;
 mod sysfs;
 mod tls;
 #[cfg(test)]

@@ -14,7 +14,13 @@ use probes::{PROBES, Resource, Schedule, Scope, Use, Verdict};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, prometheus_text, text},
-    metrics::{MetricType, counter::Counter, family::Family, gauge::ConstGauge, histogram::Histogram},
+    metrics::{
+        MetricType,
+        counter::{ConstCounter, Counter},
+        family::Family,
+        gauge::ConstGauge,
+        histogram::Histogram,
+    },
     registry::{Registry, Unit},
 };
 
@@ -231,6 +237,7 @@ impl Collector for Lanes {
             |s| s.completed.as_ref().map(|(at, _)| *at),
         )?;
 
+        corrupt_results(&mut encoder, &views)?;
         pairs::encode(&mut encoder, agent, &views)?;
         let mut fresh = Values::default();
         let now = epoch_seconds();
@@ -277,6 +284,23 @@ fn standings(
             if let Some(value) = value(standing) {
                 gauge(&mut family, &[("probe", lane.probe.name()), ("target", target.id())], value)?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// From 0 on, since a rate can't be taken of a series that begins at 1.
+fn corrupt_results(encoder: &mut DescriptorEncoder<'_>, views: &[(&Lane, Arc<View>, f64)]) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(
+        "corrupt_results",
+        "Runs that found wrong numbers, as far back as the agent's journal goes.",
+        None,
+        MetricType::Counter,
+    )?;
+    for (lane, view, _) in views.iter().filter(|(lane, _, _)| lane.probe.checks_results()) {
+        for (target, standing) in &view.standings {
+            let labels = [("probe", lane.probe.name()), ("target", target.id())];
+            ConstCounter::new(standing.corrupt).encode(family.encode_family(&labels)?)?;
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use probes::{Target, Verdict};
+use probes::{Finding, Target, Verdict, compute::CORRUPT_RESULT};
 
 use crate::{
     judge,
@@ -39,6 +39,8 @@ pub(crate) struct Standing {
     pub(crate) completed: Option<(f64, Arc<Run>)>,
     /// The nodes that it was measured with.
     pub(crate) partners: Partners,
+    /// Runs that found wrong numbers, as far back as the journal goes.
+    pub(crate) corrupt: u64,
 }
 
 /// The nodes that a target was measured with.
@@ -81,6 +83,7 @@ impl Standing {
             judged: None,
             completed: None,
             partners: Partners::default(),
+            corrupt: 0,
         }
     }
 
@@ -98,8 +101,14 @@ impl Standing {
             completed: None,
             partners: Partners::default(),
             last_run: self.last_run,
+            corrupt: self.corrupt,
         };
     }
+}
+
+/// Whether it says that numbers are wrong.
+fn is_corrupt(finding: &Finding) -> bool {
+    finding.check == CORRUPT_RESULT && finding.verdict == Some(Verdict::Fail)
 }
 
 /// Lets a report stand for its target.
@@ -114,6 +123,7 @@ pub(super) fn stand(view: &mut View, report: &Report, run: &Arc<Run>, ended: f64
     standing.judged = Some(run.clone());
     if run.outcome == Outcome::Completed && !(report.measurements.is_empty() && report.findings.is_empty()) {
         standing.completed = Some((ended, run.clone()));
+        standing.corrupt += u64::from(report.findings.iter().any(is_corrupt));
         if let Some(peer) = &run.peer {
             standing.partners.meet(peer, ended, run);
         }

@@ -61,6 +61,7 @@ fn amdgpu(dir: &Dir, files: &mut Tolerant, gpu: &mut Gpu) {
     if let Some(monitor) = files.names(&monitors).first() {
         let monitor = monitors.dir(monitor);
         gpu.temperature = junction(&monitor, files);
+        gpu.clock = files.number(&monitor, "freq1_input");
         gpu.power =
             files.number(&monitor, "power1_input").or_else(|| files.number(&monitor, "power1_average"));
     }

@@ -7,6 +7,7 @@
 use std::{
     fs::{self, File},
     io::{self, Write as _},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -15,6 +16,7 @@ use device::Device;
 use probes::{
     compute::{self, Fault, Item, Request, Vendor},
     lines::Line,
+    settings::Roots,
 };
 use runtime::Runtime;
 use serde::{Serialize, de::DeserializeOwned};
@@ -29,6 +31,7 @@ mod collectives;
 mod device;
 mod effort;
 mod functions;
+mod gemm;
 mod hbm;
 mod host_copy;
 mod nccl;
@@ -57,6 +60,7 @@ impl From<LibraryError> for Stop {
 pub(super) fn main(name: &str, request: &str, started: Instant) -> Option<anyhow::Result<()>> {
     let done = match name {
         "collectives" => answer(request, started, collectives::measure),
+        "gemm" => answer(request, started, gemm::measure),
         "hbm" => answer(request, started, hbm::measure),
         "host_copy" => answer(request, started, host_copy::measure),
         "p2p" => answer(request, started, p2p::measure),
@@ -89,6 +93,8 @@ struct Bench<'r> {
     runtime: &'r Runtime,
     devices: Vec<Device<'r>>,
     search: &'r Search,
+    libraries: &'r [PathBuf],
+    roots: &'r Roots,
     sysfs: Dir,
     vendor: Vendor,
     deadline: Instant,
@@ -186,6 +192,8 @@ fn prepare<T, V: Serialize>(
         devices: devices.collect::<Result<_, Stop>>()?,
         runtime: &runtime,
         search: &search,
+        libraries: &request.libraries,
+        roots: &request.roots,
         sysfs,
         vendor: request.vendor,
         deadline: started + Duration::from_secs_f64(request.seconds),

@@ -16,13 +16,11 @@ use probes::{
         nvidia::{Ecc, Fabric, Facts, Limits, Link, LinkErrors, Nvml, Reason, Refused, Rows},
     },
     lines::Problem,
+    settings::Roots,
 };
 
 use self::table::{Code, Counter, Device, ErrorType, FieldValue, Location, Policy, Table};
-use super::{
-    Request,
-    library::{NVIDIA_DRIVER, Search},
-};
+use super::library::{NVIDIA_DRIVER, Search};
 use crate::sysfs::Progress;
 
 mod table;
@@ -69,10 +67,10 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn of(request: &Request) -> Session {
+    pub(super) fn new(roots: &Roots, directories: &[PathBuf]) -> Session {
         Session {
-            directories: request.libraries.clone(),
-            ours: request.roots.are_this_machines(),
+            directories: directories.to_vec(),
+            ours: roots.are_this_machines(),
             opened: OnceLock::new(),
         }
     }
@@ -146,6 +144,7 @@ fn read(table: &Table, gpu: &mut Gpu, progress: &Progress) -> Result<Facts, Refu
         None => ask.take(device.temperature())?,
     };
     let power = ask.take(device.power())?;
+    let clock = ask.take(device.clock())?;
     let replays = ask.take(device.pcie_replays())?;
     let partitioned = ask.take(device.mig_mode())?;
     let persistence = ask.take(device.persistence())?;
@@ -172,6 +171,7 @@ fn read(table: &Table, gpu: &mut Gpu, progress: &Progress) -> Result<Facts, Refu
     gpu.busy_percent = busy;
     gpu.temperature = temperature.map(|celsius| celsius * 1000);
     gpu.power = power.map(|milliwatts| milliwatts * 1000);
+    gpu.clock = clock.map(|megahertz| megahertz * 1_000_000);
     gpu.replays = replays;
     gpu.partitioned = partitioned;
     gpu.errors = errors;

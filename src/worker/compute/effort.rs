@@ -32,6 +32,11 @@ impl Effort {
         Effort { warm_up: 2, least: LEAST, time, deadline }
     }
 
+    /// The whole of `time`, whether repeats agree or not.
+    pub(super) fn throughout(time: Duration, deadline: Instant) -> Effort {
+        Effort { least: usize::MAX, ..Effort::new(time, deadline) }
+    }
+
     /// Measures again and again, each time one value; all that counted.
     pub(super) fn repeat(&self, mut once: impl FnMut() -> Result<f64, Stop>) -> Result<Vec<f64>, Stop> {
         for _ in 0..self.warm_up {
@@ -43,7 +48,7 @@ impl Effort {
             values.push(once()?);
             let agreed =
                 values.len() >= self.least && Repeats::of(&values).is_some_and(|all| all.spread < AGREED);
-            if agreed || values.len() >= MOST || Instant::now() >= until {
+            if agreed || values.len() >= MOST.max(self.least) || Instant::now() >= until {
                 return Ok(values);
             }
         }

@@ -254,6 +254,8 @@ functions! {
     nvmlDeviceGetTemperatureV(Handle, *mut Temperature);
     /// `nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *power)`, in milliwatts.
     nvmlDeviceGetPowerUsage(Handle, *mut c_uint);
+    /// `nvmlDeviceGetClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned int *clock)`, in MHz.
+    nvmlDeviceGetClockInfo(Handle, c_int, *mut c_uint);
     /// `nvmlDeviceGetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t *mode)`
     nvmlDeviceGetPersistenceMode(Handle, *mut c_uint);
     /// `nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *current, nvmlEnableState_t *pending)`
@@ -420,6 +422,11 @@ impl Device<'_> {
     /// In milliwatts.
     pub(super) fn power(&self) -> Result<u64, Code> {
         call!(self.nvml, self.progress, nvmlDeviceGetPowerUsage(self.handle) -> 0).map(u64::from)
+    }
+
+    /// Of the multiprocessors (`NVML_CLOCK_SM` is 1), in megahertz.
+    pub(super) fn clock(&self) -> Result<u64, Code> {
+        call!(self.nvml, self.progress, nvmlDeviceGetClockInfo(self.handle, 1) -> 0).map(u64::from)
     }
 
     pub(super) fn persistence(&self) -> Result<bool, Code> {

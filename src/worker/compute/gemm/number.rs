@@ -1,0 +1,168 @@
+//! How numbers of a type are written as bits: what is put into matrices, and what a reference reads.
+//!
+//! bf16, fp16 and the 8-bit floats are the upper bits of a float with another exponent. Values are
+//! rounded to the nearest that the type has, ties to even.
+
+/// A floating point format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// IEEE 754 single precision.
+    F32,
+    /// `bfloat16`: a single with 7 bits of mantissa.
+    Bf16,
+    /// IEEE 754 half precision.
+    F16,
+    /// OCP 8-bit, 4 bits of exponent, bias 7: NVIDIA, and AMD since gfx950.
+    E4m3,
+    /// The same with bias 8 and no negative zero: AMD's gfx940 to gfx942.
+    E4m3Fnuz,
+}
+
+impl Format {
+    pub(super) fn bytes(self) -> usize {
+        match self {
+            Format::F32 => 4,
+            Format::Bf16 | Format::F16 => 2,
+            Format::E4m3 | Format::E4m3Fnuz => 1,
+        }
+    }
+
+    /// Bits of mantissa, and the bias of the exponent.
+    fn shape(self) -> (u32, i32) {
+        match self {
+            Format::F32 => (23, 127),
+            Format::Bf16 => (7, 127),
+            Format::F16 => (10, 15),
+            Format::E4m3 => (3, 7),
+            Format::E4m3Fnuz => (3, 8),
+        }
+    }
+
+    /// The greatest relative error of rounding to this type: half a unit of its last place.
+    pub(super) fn rounding(self) -> f64 {
+        0.5_f64.powi(i32::try_from(self.shape().0).unwrap_or_default() + 1)
+    }
+
+    /// The bits of the nearest number of this type. For values of the size that matrices get, far
+    /// from overflow.
+    pub(super) fn encode(self, value: f32) -> u32 {
+        if self == Format::F32 {
+            return value.to_bits();
+        }
+        let (mantissa, bias) = self.shape();
+        let sign_at = u32::try_from(self.bytes()).unwrap_or_default() * 8 - 1;
+        let sign = u32::from(value.is_sign_negative()) << sign_at;
+        let magnitude = f64::from(value.abs());
+        if magnitude == 0.0 {
+            return if self == Format::E4m3Fnuz { 0 } else { sign };
+        }
+        let exponent = (value.abs().to_bits() >> 23).cast_signed() - 127;
+        let exponent = exponent.max(1 - bias);
+        let unit = 2.0_f64.powi(exponent - mantissa.cast_signed());
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a mantissa")]
+        let steps = (magnitude / unit).round_ties_even() as u32;
+        // A mantissa that rounds up to the next power of two carries into the exponent by itself.
+        let field = u32::try_from(exponent + bias - 1).unwrap_or_default();
+        let bits = (field << mantissa) + steps;
+        if bits == 0 && self == Format::E4m3Fnuz { 0 } else { sign | bits }
+    }
+
+    /// The value that bits of this type stand for; infinities and what is no number are NaN.
+    pub(super) fn decode(self, bits: u32) -> f32 {
+        if self == Format::F32 {
+            return f32::from_bits(bits);
+        }
+        let (mantissa, bias) = self.shape();
+        let sign_at = u32::try_from(self.bytes()).unwrap_or_default() * 8 - 1;
+        let sign = if bits >> sign_at & 1 == 1 { -1.0 } else { 1.0 };
+        let magnitude = bits & ((1 << sign_at) - 1);
+        let (field, fraction) = (magnitude >> mantissa, magnitude & ((1 << mantissa) - 1));
+        let top = (1 << (sign_at - mantissa)) - 1;
+        let none = match self {
+            Format::F32 | Format::Bf16 | Format::F16 => field == top,
+            Format::E4m3 => magnitude == 0x7f,
+            Format::E4m3Fnuz => bits == 0x80,
+        };
+        if none {
+            return f32::NAN;
+        }
+        let (steps, exponent) =
+            if field == 0 { (fraction, 1) } else { (fraction | 1 << mantissa, field.cast_signed()) };
+        #[expect(clippy::cast_possible_truncation, reason = "every value of these types is a float")]
+        let value = (f64::from(steps) * 2.0_f64.powi(exponent - bias - mantissa.cast_signed())) as f32;
+        sign * value
+    }
+
+    /// The bits of an element of a matrix that was copied to the host.
+    pub(super) fn at(self, bytes: &[u8], index: usize) -> Option<f32> {
+        let width = self.bytes();
+        let mut bits = [0_u8; 4];
+        bits[..width].copy_from_slice(bytes.get(index * width..(index + 1) * width)?);
+        Some(self.decode(u32::from_le_bytes(bits)))
+    }
+
+    /// Values as bytes, the way a GPU reads them.
+    pub(super) fn bytes_of(self, values: &[f32]) -> Vec<u8> {
+        let width = self.bytes();
+        values.iter().flat_map(|value| self.encode(*value).to_le_bytes().into_iter().take(width)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_those_of_the_standards() {
+        let table = [
+            (Format::F32, 1.0, 0x3f80_0000),
+            (Format::Bf16, 1.0, 0x3f80),
+            (Format::Bf16, -2.5, 0xc020),
+            (Format::Bf16, 3.140_625, 0x4049),
+            (Format::F16, 1.0, 0x3c00),
+            (Format::F16, -2.0, 0xc000),
+            (Format::F16, 65504.0, 0x7bff),
+            (Format::F16, 5.960_464_5e-8, 0x0001),
+            (Format::E4m3, 1.0, 0x38),
+            (Format::E4m3, 448.0, 0x7e),
+            (Format::E4m3, -0.001_953_125, 0x81),
+            (Format::E4m3Fnuz, 1.0, 0x40),
+            (Format::E4m3Fnuz, 240.0, 0x7f),
+            (Format::E4m3Fnuz, -1.5, 0xc4),
+        ];
+        for (format, value, bits) in table {
+            assert_eq!(format.encode(value), bits, "{format:?} of {value}");
+            assert_eq!(format.decode(bits), value, "{format:?} of {bits:#x}");
+        }
+    }
+
+    #[test]
+    fn rounding_is_to_the_nearest_and_ties_go_to_even() {
+        let table = [
+            (Format::Bf16, 1.003_906_25, 0x3f80),
+            (Format::Bf16, 1.011_718_75, 0x3f82),
+            (Format::Bf16, 1.998_046_9, 0x4000),
+            (Format::E4m3, 1.0625, 0x38),
+            (Format::E4m3, 1.1875, 0x3a),
+            (Format::E4m3, 1e-9, 0x00),
+            (Format::E4m3, -1e-9, 0x80),
+            (Format::E4m3Fnuz, -1e-9, 0x00),
+        ];
+        for (format, value, bits) in table {
+            assert_eq!(format.encode(value), bits, "{format:?} of {value}");
+        }
+    }
+
+    #[test]
+    fn every_number_of_a_small_type_is_read_and_written_alike() {
+        for format in [Format::E4m3, Format::E4m3Fnuz, Format::F16, Format::Bf16] {
+            for bits in 0..1_u32 << (8 * format.bytes()) {
+                let value = format.decode(bits);
+                if !value.is_nan() {
+                    assert_eq!(format.encode(value), bits, "{format:?} {bits:#x}");
+                }
+            }
+        }
+        assert!(Format::E4m3.decode(0x7f).is_nan() && Format::E4m3Fnuz.decode(0x80).is_nan());
+    }
+}
