@@ -205,22 +205,9 @@ fn product(
     let multiply = || prepared.multiply(&gpu.stream, [&first, &second], &result);
     multiply()?;
 
-    let [a, b] = tiles.each_ref().map(|tile| {
-        tile.iter().map(|value| shape.input.decode(shape.input.encode(*value))).collect::<Vec<f32>>()
-    });
-    let (input_rounding, sum_rounding) = roundings(dtype);
-    let factors = Factors {
-        size: shape.size,
-        layout: shape.layout,
-        a: &a,
-        b: &b,
-        input_rounding,
-        sum_rounding,
-        output: shape.output,
-    };
     // The host computes what it expects while the GPU is at work.
     let (sample, flops) = thread::scope(|scope| {
-        let sample = scope.spawn(|| factors.sample());
+        let sample = scope.spawn(|| expected(dtype, &shape, tiles));
         let flops = burst(bench, task, gpu, shape.size, &multiply, out);
         let sample = sample.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         flops.map(|flops| (sample, flops))
@@ -241,6 +228,16 @@ fn product(
         wrong: checked.wrong,
         worst: checked.worst,
     }))
+}
+
+/// What elements of the product have to be, from the numbers as the GPU gets them.
+fn expected(dtype: Dtype, shape: &Shape, tiles: &[Vec<f32>; 2]) -> Sample {
+    let [a, b] = tiles.each_ref().map(|tile| {
+        tile.iter().map(|value| shape.input.decode(shape.input.encode(*value))).collect::<Vec<f32>>()
+    });
+    let (input_rounding, sum_rounding) = roundings(dtype);
+    let (size, layout, output) = (shape.size, shape.layout, shape.output);
+    Factors { size, layout, a: &a, b: &b, input_rounding, sum_rounding, output }.sample()
 }
 
 /// Products for as long as the burst is, or of a longer load with a figure for each of its windows.

@@ -46,51 +46,68 @@ impl Format {
     /// The bits of the nearest number of this type. For values of the size that matrices get, far
     /// from overflow.
     pub(super) fn encode(self, value: f32) -> u32 {
-        if self == Format::F32 {
-            return value.to_bits();
-        }
-        let (mantissa, bias) = self.shape();
-        let sign_at = u32::try_from(self.bytes()).unwrap_or_default() * 8 - 1;
-        let sign = u32::from(value.is_sign_negative()) << sign_at;
-        let magnitude = f64::from(value.abs());
-        if magnitude == 0.0 {
-            return if self == Format::E4m3Fnuz { 0 } else { sign };
-        }
-        let exponent = (value.abs().to_bits() >> 23).cast_signed() - 127;
-        let exponent = exponent.max(1 - bias);
-        let unit = 2.0_f64.powi(exponent - mantissa.cast_signed());
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a mantissa")]
-        let steps = (magnitude / unit).round_ties_even() as u32;
+        let (mantissa, bias) = match self {
+            Format::F32 => return value.to_bits(),
+            Format::Bf16 => {
+                let (kept, odd) = (value.to_bits(), value.to_bits() >> 16 & 1);
+                return (kept + 0x7fff + odd) >> 16;
+            }
+            Format::F16 | Format::E4m3 | Format::E4m3Fnuz => self.shape(),
+        };
+        let sign = value.to_bits() >> 31 << self.sign_at();
+        let magnitude = value.to_bits() & (u32::MAX >> 1);
+        let exponent = (magnitude >> 23).cast_signed() - 127;
+        // Below the least exponent numbers have fewer digits.
+        let least = 1 - bias;
+        let missing = least.saturating_sub(exponent).clamp(0, 24).cast_unsigned();
+        let whole = if magnitude >> 23 == 0 { 0 } else { magnitude & 0x007f_ffff | 0x0080_0000 };
+        let dropped = 23 - mantissa + missing;
+        let (steps, rest, half) =
+            (u64::from(whole) >> dropped, u64::from(whole) & ((1 << dropped) - 1), 1_u64 << dropped >> 1);
+        let up = rest > half || rest == half && rest > 0 && steps & 1 == 1;
+        #[expect(clippy::cast_possible_truncation, reason = "at most 24 bits")]
+        let steps = steps as u32 + u32::from(up);
         // A mantissa that rounds up to the next power of two carries into the exponent by itself.
-        let field = u32::try_from(exponent + bias - 1).unwrap_or_default();
+        let field = (exponent.max(least) - least).cast_unsigned();
         let bits = (field << mantissa) + steps;
         if bits == 0 && self == Format::E4m3Fnuz { 0 } else { sign | bits }
     }
 
     /// The value that bits of this type stand for; infinities and what is no number are NaN.
     pub(super) fn decode(self, bits: u32) -> f32 {
-        if self == Format::F32 {
-            return f32::from_bits(bits);
-        }
-        let (mantissa, bias) = self.shape();
-        let sign_at = u32::try_from(self.bytes()).unwrap_or_default() * 8 - 1;
-        let sign = if bits >> sign_at & 1 == 1 { -1.0 } else { 1.0 };
+        let (mantissa, bias) = match self {
+            Format::F32 => return f32::from_bits(bits),
+            Format::Bf16 => return f32::from_bits(bits << 16),
+            Format::F16 | Format::E4m3 | Format::E4m3Fnuz => self.shape(),
+        };
+        let sign_at = self.sign_at();
+        let sign = bits >> sign_at << 31;
         let magnitude = bits & ((1 << sign_at) - 1);
         let (field, fraction) = (magnitude >> mantissa, magnitude & ((1 << mantissa) - 1));
-        let top = (1 << (sign_at - mantissa)) - 1;
         let none = match self {
-            Format::F32 | Format::Bf16 | Format::F16 => field == top,
+            Format::F32 | Format::Bf16 | Format::F16 => field == (1 << (sign_at - mantissa)) - 1,
             Format::E4m3 => magnitude == 0x7f,
             Format::E4m3Fnuz => bits == 0x80,
         };
         if none {
             return f32::NAN;
         }
-        let (steps, exponent) =
-            if field == 0 { (fraction, 1) } else { (fraction | 1 << mantissa, field.cast_signed()) };
-        #[expect(clippy::cast_possible_truncation, reason = "every value of these types is a float")]
-        let value = (f64::from(steps) * 2.0_f64.powi(exponent - bias - mantissa.cast_signed())) as f32;
-        sign * value
+        if field == 0 {
+            #[expect(clippy::cast_precision_loss, reason = "at most 10 bits")]
+            let value =
+                fraction as f32 * f32::from_bits((128 - bias - mantissa.cast_signed()).cast_unsigned() << 23);
+            return f32::from_bits(value.to_bits() | sign);
+        }
+        let exponent = (field.cast_signed() - bias + 127).cast_unsigned();
+        f32::from_bits(sign | exponent << 23 | fraction << (23 - mantissa))
+    }
+
+    fn sign_at(self) -> u32 {
+        match self {
+            Format::F32 => 31,
+            Format::Bf16 | Format::F16 => 15,
+            Format::E4m3 | Format::E4m3Fnuz => 7,
+        }
     }
 
     /// The bits of an element of a matrix that was copied to the host.
