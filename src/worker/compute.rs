@@ -19,6 +19,7 @@ use probes::{
     settings::Roots,
 };
 use runtime::Runtime;
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
@@ -58,6 +59,8 @@ impl From<LibraryError> for Stop {
 /// Runs the worker `name`, if there is one of this name. One that has given its answer does not
 /// return.
 pub(super) fn main(name: &str, request: &str, started: Instant) -> Option<anyhow::Result<()>> {
+    // An agent that is killed can end nobody, and a GPU that hangs would keep its worker for ever.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let done = match name {
         "collectives" => answer(request, started, collectives::measure),
         "gemm" => answer(request, started, gemm::measure),

@@ -16,8 +16,8 @@ def spread(values):
     return (quarter[2] - quarter[0]) / statistics.median(values)
 
 
-def repeat(once, seconds, warm_up=2):
-    """Seconds of each run, until the middle half lies within 1 % or the time is spent."""
+def repeat(once, seconds, throughout=False, warm_up=2):
+    """Seconds of each run, until the middle half lies within 1 % or, throughout, the time is spent."""
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 
     def timed():
@@ -32,7 +32,7 @@ def repeat(once, seconds, warm_up=2):
     values, until = [], time.monotonic() + seconds
     while True:
         values.append(timed())
-        agreed = len(values) >= LEAST and spread(values) < 0.01
+        agreed = not throughout and len(values) >= LEAST and spread(values) < 0.01
         if agreed or time.monotonic() >= until:
             return values
 
@@ -42,7 +42,7 @@ def gemm(size, dtype, seconds):
     kind = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "tf32": torch.float32}[dtype]
     a, b = (torch.randn(size, size, device="cuda", dtype=kind) for _ in range(2))
     out = torch.empty_like(a)
-    return [2 * size**3 / t for t in repeat(lambda: torch.matmul(a, b, out=out), seconds)]
+    return [2 * size**3 / t for t in repeat(lambda: torch.matmul(a, b, out=out), seconds, throughout=True)]
 
 
 def hbm(size, seconds):

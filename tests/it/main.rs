@@ -3,6 +3,7 @@
 mod agent;
 mod catalogue;
 mod cli;
+mod compute;
 mod config;
 mod faults;
 mod fixtures;
@@ -15,4 +16,5 @@ mod shutdown;
 mod systemd;
 #[path = "../tree.rs"]
 mod tree;
+mod vendor;
 mod web;
