@@ -111,9 +111,9 @@ pub struct Product {
     pub flops: Repeats,
     /// Which algorithm the library chose, as a digest of its own description.
     pub algorithm: String,
-    /// Of the whole result.
+    /// Of the whole result before the burst.
     pub digest: String,
-    /// Of the whole result of the burst's last product.
+    /// Of the whole result after it.
     pub repeated: String,
     /// Elements that were compared with the reference.
     pub checked: u32,
