@@ -34,6 +34,8 @@ mod effort;
 mod functions;
 mod gemm;
 mod hbm;
+#[cfg(test)]
+mod headers;
 mod host_copy;
 mod nccl;
 mod p2p;

@@ -67,9 +67,14 @@ impl Source {
 
     /// Files that only tests are built from.
     fn is_test(&self) -> bool {
-        self.path.ends_with("tests.rs")
-            || ["probes/sample.rs", "src/worker/healthy.rs", "src/worker/recorded.rs"]
-                .contains(&self.path.as_str())
+        (self.path.ends_with("tests.rs") && !self.path.ends_with("nccl_tests.rs"))
+            || [
+                "probes/sample.rs",
+                "src/worker/compute/headers.rs",
+                "src/worker/healthy.rs",
+                "src/worker/recorded.rs",
+            ]
+            .contains(&self.path.as_str())
     }
 }
 

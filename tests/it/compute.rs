@@ -298,3 +298,13 @@ fn a_worker_goes_with_its_agent_and_with_whoever_asked() {
     }
     panic!("the worker {child} outlived its agent");
 }
+
+#[test]
+fn debians_hip_finds_no_gpu_and_that_is_no_fault() {
+    let node = Node::of(Vendor::Amd);
+    let empty = tempfile::tempdir().unwrap();
+    let _agent = node.start(empty.path(), "", "");
+    let answer = node.probe("hbm", node.first());
+    assert_eq!(verdict(&answer, "hbm", node.first()), Some(3.0), "{}", answer.body);
+    assert!(answer.body.contains("unsupported: no GPU answers: hipErrorNoDevice (100)"), "{}", answer.body);
+}

@@ -29,7 +29,7 @@ use super::{
 use crate::worker::nvml::Session;
 
 mod digest;
-mod lt;
+pub(super) mod lt;
 mod number;
 mod reference;
 mod state;

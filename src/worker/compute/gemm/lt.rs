@@ -26,7 +26,7 @@ type Status = c_int;
 
 functions! {
     /// `cublasLt.h` and `hipblaslt/hipblaslt.h`: `%` is `cublas` and `hipblas`, `$` is `cuda` and `hip`.
-    pub(super) struct Functions {
+    pub(in super::super) struct Functions {
         create = "%Status_t %LtCreate(%LtHandle_t *)" as fn(*mut Handle) -> Status;
         create_product = "%Status_t %LtMatmulDescCreate(%LtMatmulDesc_t *, %ComputeType_t, $DataType)"
             as fn(*mut Handle, c_int, c_int) -> Status;
@@ -47,14 +47,14 @@ functions! {
 
 functions! {
     /// What differs of it in `cublasLt.h`.
-    pub(super) struct CublasVersion {
+    pub(in super::super) struct CublasVersion {
         version = "size_t cublasLtGetVersion(void)" as fn() -> usize;
     }
 }
 
 functions! {
     /// The same in `hipblaslt/hipblaslt.h`.
-    pub(super) struct HipblasVersion {
+    pub(in super::super) struct HipblasVersion {
         version = "hipblasStatus_t hipblasLtGetVersion(hipblasLtHandle_t, int *)" as fn(Handle, *mut c_int) -> Status;
     }
 }
