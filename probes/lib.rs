@@ -15,6 +15,7 @@ pub mod config_space;
 pub mod counters;
 pub mod distance;
 mod exec;
+pub mod expected;
 pub mod gemm;
 pub mod gpu;
 pub mod hbm;

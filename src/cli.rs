@@ -10,6 +10,7 @@ use crate::{
 };
 
 pub(crate) mod client;
+pub(crate) mod expected;
 pub(crate) mod generate;
 mod list;
 mod offline;
@@ -59,6 +60,11 @@ pub(crate) enum Command {
     Client(Client),
     /// Say what a saved output means, as one JSON object.
     Read(read::Args),
+    /// Print what a healthy GPU does, and who says so.
+    Expected {
+        /// A model, as `mi300x` or `H200`; without it all that are known.
+        model: Option<String>,
+    },
     /// Print what is made from the program itself.
     Generate {
         /// What to print.

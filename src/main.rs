@@ -10,6 +10,7 @@ mod cli;
 mod client;
 mod config;
 mod core;
+mod expected;
 mod files;
 mod gate;
 mod history;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Some(cli::Command::Pcid(args)) => worker::pcid::main(&args),
         Some(cli::Command::Read(args)) => read::main(&args),
         Some(cli::Command::Generate { what }) => cli::generate::main(what),
+        Some(cli::Command::Expected { model }) => cli::expected::main(model.as_deref()),
         Some(cli::Command::Client(command)) => cli::client::main(&cli.flags.overrides(), command),
         None => serve::main(cli.flags),
     }
