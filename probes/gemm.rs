@@ -402,3 +402,85 @@ fn beside(told: &Told) -> Option<Finding> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        inventory::{Function, Gpu, NVIDIA},
+        sample,
+    };
+
+    const H200: &str = include_str!("testdata/gemm/h200.jsonl");
+
+    fn parse(probe: &Gemm, stdout: &str) -> Reading {
+        let targets = [Target::Pci("0000:00:06.0".into())];
+        let function =
+            Function { pci: "0000:00:06.0".into(), vendor: NVIDIA, device: 0x2335, ..Function::default() };
+        let gpus = vec![Gpu { function, model: Some("NVIDIA H200".into()) }];
+        let (inventory, settings) = (Inventory { gpus, ..Inventory::default() }, sample::settings());
+        let ctx = sample::context(&targets, &inventory, &settings);
+        let output = Output { stdout: stdout.into(), stderr: String::new(), ended_at: 0.0 };
+        probe.parse(&ctx, &[output], &mut Memory::default()).unwrap().remove(0)
+    }
+
+    fn verdicts(reading: &Reading) -> Vec<(&str, Option<Verdict>)> {
+        reading.findings.iter().map(|finding| (finding.check.as_str(), finding.verdict)).collect()
+    }
+
+    #[test]
+    fn what_an_h200_gave_is_read_with_what_stands_beside_it() {
+        let reading = parse(&GEMM, H200);
+        let values: Vec<(&str, f64)> =
+            reading.measurements.iter().map(|m| (m.labels[1].as_str(), (m.value / 1e12).round())).collect();
+        assert_eq!(
+            values.iter().map(|(dtype, _)| *dtype).collect::<Vec<_>>(),
+            ["bf16", "fp16", "fp8", "tf32", "fp32"]
+        );
+        assert!(values[0].1 > 700.0 && values[2].1 > 1300.0 && values[4].1 < 60.0, "{values:?}");
+        let told = verdicts(&reading);
+        assert_eq!(told[..2], [("products", Some(Verdict::Pass)), ("results", Some(Verdict::Pass))]);
+        let rest: Vec<&str> = told[2..].iter().map(|(check, _)| *check).collect();
+        assert_eq!(rest, ["before", "after", "libraries"]);
+        assert_eq!(reading.digests.len(), 5);
+        assert!(
+            reading.digests[0].kind.starts_with("10de:2335 NVIDIA H200, libcudart.so.13"),
+            "{:?}",
+            reading.digests[0]
+        );
+    }
+
+    #[test]
+    fn a_wrong_element_and_another_digest_fail_and_are_compared_with_nobody() {
+        let wrong = H200.replacen("\"wrong\":0", "\"wrong\":3", 1);
+        let repeated = {
+            let digest = H200.split("\"repeated\":\"").nth(1).unwrap().split('"').next().unwrap();
+            H200.replacen(&format!("\"repeated\":\"{digest}\""), "\"repeated\":\"0000000000000000\"", 1)
+        };
+        for (text, words) in [(wrong, "3 of 1024 elements are wrong"), (repeated, "the same product gave")] {
+            let reading = parse(&GEMM, &text);
+            let corrupt: Vec<_> =
+                reading.findings.iter().filter(|finding| finding.check == CORRUPT_RESULT).collect();
+            assert_eq!(corrupt.len(), 1);
+            assert_eq!(corrupt[0].verdict, Some(Verdict::Fail));
+            assert!(
+                corrupt[0].found.starts_with("bf16") && corrupt[0].found.contains(words),
+                "{}",
+                corrupt[0].found
+            );
+            assert!(!verdicts(&reading).iter().any(|(check, _)| *check == "results"));
+            assert_eq!(reading.digests.len(), 4);
+        }
+    }
+
+    #[test]
+    fn a_longer_load_shows_how_the_figure_falls() {
+        let reading = parse(&GEMM_SUSTAINED, include_str!("testdata/gemm_sustained/h200.jsonl"));
+        let values: Vec<(&str, f64)> =
+            reading.measurements.iter().map(|m| (m.labels[1].as_str(), (m.value / 1e12).round())).collect();
+        assert_eq!((values[0].0, values[1].0), ("first", "last"));
+        assert!(values[0].1 > values[1].1 && values[1].1 == 661.0, "{values:?}");
+        let fall = reading.findings.iter().find(|finding| finding.check == "fall").unwrap();
+        assert!(fall.found.contains("s 661") || fall.found.contains("TFLOP/s"), "{}", fall.found);
+    }
+}

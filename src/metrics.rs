@@ -42,8 +42,8 @@ use values::Values;
 pub(crate) const PREFIX: &str = "fabricpulse";
 /// For how many intervals without a completed run a value is still shown.
 const SHOWN_INTERVALS: f64 = 3.0;
-/// A passive run, a light one, a heavy one, and what took longer.
-const DURATION_BUCKETS: [f64; 3] = [0.1, 1.0, 10.0];
+/// A passive or light run, a heavy one, and what took longer.
+const DURATION_BUCKETS: [f64; 2] = [1.0, 10.0];
 
 /// An exposition format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +140,9 @@ impl Totals {
             }
             let _ = totals.durations.get_or_create(&[("probe", probe.name())]);
             if probe.scope() != Scope::AllTargets {
-                for reason in SkipReason::ALL {
+                let possible =
+                    |reason: &SkipReason| probe.scope() == Scope::EachPair || !reason.is_of_partners();
+                for reason in SkipReason::ALL.into_iter().filter(possible) {
                     let _ = totals.skips.get_or_create(&[("probe", probe.name()), ("reason", reason.word())]);
                 }
             }

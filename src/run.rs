@@ -279,6 +279,19 @@ impl SkipReason {
         SkipReason::Untrusted,
     ];
 
+    /// Whether only a run with another node can end so.
+    pub(crate) fn is_of_partners(self) -> bool {
+        match self {
+            SkipReason::NoPartner | SkipReason::Refused | SkipReason::Away | SkipReason::Untrusted => true,
+            SkipReason::Inactive
+            | SkipReason::Held
+            | SkipReason::Busy
+            | SkipReason::Locked
+            | SkipReason::Budget
+            | SkipReason::Occupied => false,
+        }
+    }
+
     pub(crate) fn word(self) -> &'static str {
         match self {
             SkipReason::Inactive => "inactive",

@@ -184,7 +184,7 @@ impl<'d> Seat<'d> {
             *to = byte;
         }
         let mut written = bytes.min(TILE * probes::collectives::ELEMENT);
-        seat.stream.upload(&seat.from, &seat.host[0], written)?;
+        seat.stream.upload((&seat.from, 0), &seat.host[0], written)?;
         // What is there is copied behind itself, so it doubles each time and stays in step.
         while written < bytes {
             let more = written.min(bytes - written);

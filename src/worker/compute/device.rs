@@ -126,10 +126,6 @@ impl<'r> Device<'r> {
 }
 
 impl Buffer<'_> {
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// Its address on the GPU, for a library that is given it.
     pub(super) fn pointer(&self) -> *mut c_void {
         self.at
@@ -183,9 +179,14 @@ impl<'d> Stream<'d> {
     }
 
     /// Copies from the host.
-    pub(super) fn upload(&self, to: &Buffer<'_>, from: &Pinned<'_>, bytes: usize) -> Result<(), Stop> {
-        assert!(bytes <= to.bytes && bytes <= from.bytes, "a copy within its buffers");
-        self.transfer(to.at, from.at, bytes, HOST_TO_DEVICE)
+    pub(super) fn upload(
+        &self,
+        (to, to_at): (&Buffer<'_>, usize),
+        from: &Pinned<'_>,
+        bytes: usize,
+    ) -> Result<(), Stop> {
+        assert!(to_at + bytes <= to.bytes && bytes <= from.bytes, "a copy within its buffers");
+        self.transfer(to.at.wrapping_byte_add(to_at), from.at, bytes, HOST_TO_DEVICE)
     }
 
     /// Copies to the host, from a place in the buffer.

@@ -1,10 +1,12 @@
 //! The worker `gemm`: products of square matrices of random numbers, and whether they are right.
 //!
-//! A digest is made of the whole of the first product of each type, and of the one after the burst: it
+//! A digest is made of the whole of the first product of each type, and of the last one of the burst: it
 //! is the same product, on the same GPU, when that was hot. The latter is compared with a reference
 //! too.
 
 use std::{
+    panic::resume_unwind,
+    sync::mpsc::sync_channel,
     thread,
     time::{Duration, Instant},
 };
@@ -57,65 +59,149 @@ enum Layout {
 pub(super) fn measure(bench: &Bench<'_>, task: &Task, out: &mut Out<Told>) -> Result<(), Stop> {
     let nvml = Session::new(bench.roots, bench.libraries);
     for device in &bench.devices {
-        let lt = Lt::load(bench.vendor, bench.search, device)?;
+        let pci = &device.pci;
+        let (roots, nvml) = (bench.roots, &nvml);
+        let (before, lt) = thread::scope(|scope| {
+            let before = scope.spawn(move || state::read(roots, nvml, pci, When::Before));
+            let lt = Lt::load(bench.vendor, bench.search, device);
+            (before.join().unwrap_or_else(|panic| resume_unwind(panic)), lt)
+        });
+        let lt = lt?;
         out.library(lt.library.clone())?;
-        out.value(Told::State(state::read(bench, &nvml, device, When::Before)))?;
-        let tiles = SEEDS.map(|seed| tile(seed, task.size * task.size));
-        let gpu = Gpu::new(device)?;
-        for dtype in Dtype::ALL {
-            if task.dtypes.is_empty() || task.dtypes.contains(&dtype) {
-                let told = product(bench, task, &lt, &gpu, &tiles, dtype, out)?;
-                out.value(told)?;
-            }
-        }
-        out.value(Told::State(state::read(bench, &nvml, device, When::After)))?;
+        out.value(Told::State(before))?;
+        products(bench, task, &lt, device, out)?;
+        out.value(Told::State(state::read(roots, nvml, pci, When::After)))?;
     }
     Ok(())
 }
 
-/// What a GPU needs beside the matrices.
+/// Each type, one after the other. Beside the GPU's work the host makes the numbers of the next type,
+/// and computes what has to come out.
+fn products(
+    bench: &Bench<'_>,
+    task: &Task,
+    lt: &Lt<'_>,
+    device: &Device<'_>,
+    out: &mut Out<Told>,
+) -> Result<(), Stop> {
+    let mut chosen = Vec::new();
+    for dtype in Dtype::ALL {
+        if !task.dtypes.is_empty() && !task.dtypes.contains(&dtype) {
+            continue;
+        }
+        match choose(lt, dtype, task.size)? {
+            Some((shape, prepared)) => chosen.push((dtype, shape, prepared)),
+            None => {
+                let why = format!("{} has no algorithm for it on this GPU", lt.library.name);
+                out.value(Told::Absent { gpu: device.pci.clone(), dtype, why })?;
+            }
+        }
+    }
+    let wanted: Vec<(Dtype, Shape)> = chosen.iter().map(|(dtype, shape, _)| (*dtype, *shape)).collect();
+    let elements = task.size * task.size;
+    thread::scope(|scope| {
+        let (send, ready) = sync_channel(1);
+        scope.spawn(move || {
+            let tiles = SEEDS.map(|seed| tile(seed, elements));
+            for (dtype, shape) in wanted {
+                // Nobody waits for it where a call has failed.
+                if send.send(Numbers::of(dtype, &shape, &tiles)).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut gpu = Gpu::new(device, &chosen)?;
+        for (dtype, shape, prepared) in &chosen {
+            let Ok(numbers) = ready.recv() else { break };
+            let product = product(bench, task, &mut gpu, (*dtype, shape, prepared), &numbers, out)?;
+            out.value(Told::Product(product))?;
+        }
+        Ok(())
+    })
+}
+
+/// The first form of a type that the library has an algorithm for.
+fn choose<'l>(lt: &'l Lt<'_>, dtype: Dtype, size: usize) -> Result<Option<(Shape, Prepared<'l>)>, Stop> {
+    for shape in shapes(dtype, size) {
+        if let Some(prepared) = lt.prepare(shape)? {
+            return Ok(Some((shape, prepared)));
+        }
+    }
+    Ok(None)
+}
+
+/// What is multiplied, as a GPU reads it, and what elements of the product have to be.
+struct Numbers {
+    factors: [Vec<u8>; 2],
+    sample: Sample,
+}
+
+impl Numbers {
+    fn of(dtype: Dtype, shape: &Shape, tiles: &[Vec<f32>; 2]) -> Numbers {
+        let [a, b] = tiles.each_ref().map(|tile| {
+            tile.iter().map(|value| shape.input.decode(shape.input.encode(*value))).collect::<Vec<f32>>()
+        });
+        let (input_rounding, sum_rounding) = roundings(dtype);
+        let (size, layout, output) = (shape.size, shape.layout, shape.output);
+        let factors = Factors { size, layout, a: &a, b: &b, input_rounding, sum_rounding, output };
+        let sample = factors.sample();
+        Numbers { factors: [a, b].map(|tile| shape.input.bytes_of(&tile)), sample }
+    }
+}
+
+/// What a GPU needs for all types: memory for the largest matrices, and pieces of the host's.
 struct Gpu<'d> {
-    device: &'d Device<'d>,
+    pci: &'d str,
     stream: Stream<'d>,
     start: Event<'d>,
     end: Event<'d>,
+    factors: [Buffer<'d>; 2],
+    result: Buffer<'d>,
     pieces: [Pinned<'d>; 2],
 }
 
 impl<'d> Gpu<'d> {
-    fn new(device: &'d Device<'d>) -> Result<Gpu<'d>, Stop> {
+    fn new(device: &'d Device<'d>, chosen: &[(Dtype, Shape, Prepared<'_>)]) -> Result<Gpu<'d>, Stop> {
+        let most =
+            |bytes: fn(&Shape) -> usize| chosen.iter().map(|(_, shape, _)| bytes(shape)).max().unwrap_or(1);
+        let factor = most(|shape| shape.elements() * shape.input.bytes());
         Ok(Gpu {
-            device,
+            pci: &device.pci,
             stream: device.stream()?,
             start: device.event()?,
             end: device.event()?,
+            factors: [device.buffer(factor)?, device.buffer(factor)?],
+            result: device.buffer(most(Shape::result_bytes))?,
             pieces: [device.pinned(PIECE)?, device.pinned(PIECE)?],
         })
     }
 
-    /// A matrix that repeats these bytes: they are copied once, and then spread within the GPU.
-    fn matrix(&self, tile: &[u8], bytes: usize) -> Result<Buffer<'d>, Stop> {
-        let matrix = self.device.buffer(bytes)?;
-        let mut source = self.device.pinned(tile.len())?;
-        source.bytes_mut(&self.stream)?.copy_from_slice(tile);
-        let mut filled = tile.len().min(bytes);
-        self.stream.upload(&matrix, &source, filled)?;
+    /// Fills a matrix with these bytes over and over: they are copied once, and then spread within the
+    /// GPU.
+    fn fill(&mut self, which: usize, tile: &[u8], bytes: usize) -> Result<(), Stop> {
+        let matrix = &self.factors[which];
+        let mut filled = 0;
+        for part in tile.chunks(PIECE).take_while(|part| !part.is_empty()) {
+            let part = &part[..part.len().min(bytes - filled)];
+            self.pieces[0].bytes_mut(&self.stream)?[..part.len()].copy_from_slice(part);
+            self.stream.upload((matrix, filled), &self.pieces[0], part.len())?;
+            filled += part.len();
+        }
         while filled < bytes {
             let next = filled.min(bytes - filled);
-            self.stream.copy((&matrix, filled), (&matrix, 0), next)?;
+            self.stream.copy((matrix, filled), (matrix, 0), next)?;
             filled += next;
         }
-        self.stream.synchronize()?;
-        Ok(matrix)
+        self.stream.synchronize()
     }
 
     /// Reads a whole result: its digest, and how many of the sampled elements are wrong.
-    fn read(&self, result: &Buffer<'_>, format: Format, sample: Option<&Sample>) -> Result<Read, Stop> {
+    fn read(&self, shape: &Shape, sample: Option<&Sample>) -> Result<Read, Stop> {
+        let (result, format, bytes) = (&self.result, shape.output, shape.result_bytes());
         let mut digest = Digest::new();
         let mut read = Read { digest: String::new(), checked: 0, wrong: 0, worst: 0.0 };
         let elements = sample.map(|sample| sample.elements.as_slice()).unwrap_or_default();
         let mut left = elements.iter().peekable();
-        let bytes = result.bytes();
         let piece = |at: usize| PIECE.min(bytes - at);
         self.stream.download(&self.pieces[0], (result, 0), piece(0))?;
         for (number, at) in (0..bytes).step_by(PIECE).enumerate() {
@@ -177,67 +263,35 @@ fn roundings(dtype: Dtype) -> (f64, f64) {
 fn product(
     bench: &Bench<'_>,
     task: &Task,
-    lt: &Lt<'_>,
-    gpu: &Gpu<'_>,
-    tiles: &[Vec<f32>; 2],
-    dtype: Dtype,
+    gpu: &mut Gpu<'_>,
+    (dtype, shape, prepared): (Dtype, &Shape, &Prepared<'_>),
+    numbers: &Numbers,
     out: &mut Out<Told>,
-) -> Result<Told, Stop> {
-    let mut chosen = None;
-    for shape in shapes(dtype, task.size) {
-        if let Some(prepared) = lt.prepare(shape)? {
-            chosen = Some((shape, prepared));
-            break;
-        }
+) -> Result<Product, Stop> {
+    let bytes = shape.elements() * shape.input.bytes();
+    for (which, tile) in numbers.factors.iter().enumerate() {
+        gpu.fill(which, tile, bytes)?;
     }
-    let pci = gpu.device.pci.clone();
-    let Some((shape, prepared)) = chosen else {
-        let why = format!("{} has no algorithm for it on this GPU", lt.library.name);
-        return Ok(Told::Absent { gpu: pci, dtype, why });
-    };
-    let elements = shape.size * shape.size;
-    let [a, b] = tiles.each_ref().map(|tile| shape.input.bytes_of(tile));
-    let matrix = |tile: &[u8]| gpu.matrix(tile, elements * shape.input.bytes());
-    let (first, second) = (matrix(&a)?, matrix(&b)?);
-    let result = gpu.device.buffer(elements * shape.output.bytes())?;
+    let gpu = &*gpu;
     // What is left of an older result must not pass for a new one.
-    gpu.stream.fill(&result, 0xff)?;
-    let multiply = || prepared.multiply(&gpu.stream, [&first, &second], &result);
+    gpu.stream.fill(&gpu.result, 0xff)?;
+    let multiply = || prepared.multiply(&gpu.stream, gpu.factors.each_ref(), &gpu.result);
     multiply()?;
-
-    let first_result = gpu.read(&result, shape.output, None)?;
-    // The host computes what it expects while the GPU is at work.
-    let (sample, flops) = thread::scope(|scope| {
-        let sample = scope.spawn(|| expected(dtype, &shape, tiles));
-        let flops = burst(bench, task, gpu, shape.size, &multiply, out);
-        let sample = sample.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        flops.map(|flops| (sample, flops))
-    })?;
-    gpu.stream.fill(&result, 0xff)?;
-    multiply()?;
-    let last_result = gpu.read(&result, shape.output, Some(&sample))?;
-    Ok(Told::Product(Product {
-        gpu: pci,
+    let first = gpu.read(shape, None)?;
+    let flops = burst(bench, task, gpu, shape.size, &multiply, out)?;
+    let last = gpu.read(shape, Some(&numbers.sample))?;
+    Ok(Product {
+        gpu: gpu.pci.to_string(),
         dtype,
         size: shape.size,
         flops,
-        algorithm: algorithm(&prepared),
-        digest: first_result.digest,
-        repeated: last_result.digest,
-        checked: last_result.checked,
-        wrong: last_result.wrong,
-        worst: last_result.worst,
-    }))
-}
-
-/// What elements of the product have to be, from the numbers as the GPU gets them.
-fn expected(dtype: Dtype, shape: &Shape, tiles: &[Vec<f32>; 2]) -> Sample {
-    let [a, b] = tiles.each_ref().map(|tile| {
-        tile.iter().map(|value| shape.input.decode(shape.input.encode(*value))).collect::<Vec<f32>>()
-    });
-    let (input_rounding, sum_rounding) = roundings(dtype);
-    let (size, layout, output) = (shape.size, shape.layout, shape.output);
-    Factors { size, layout, a: &a, b: &b, input_rounding, sum_rounding, output }.sample()
+        algorithm: algorithm(prepared),
+        digest: first.digest,
+        repeated: last.digest,
+        checked: last.checked,
+        wrong: last.wrong,
+        worst: last.worst,
+    })
 }
 
 /// Products for as long as the burst is, or of a longer load with a figure for each of its windows.
@@ -259,7 +313,7 @@ fn burst(
             let seconds = Effort::throughout(WINDOW, bench.deadline).repeat(once)?;
             if let Some(flops) = Repeats::rate(operations, &seconds) {
                 let at = began.elapsed().as_secs_f64();
-                out.value(Told::Window(Window { gpu: gpu.device.pci.clone(), at, flops }))?;
+                out.value(Told::Window(Window { gpu: gpu.pci.to_string(), at, flops }))?;
             }
             all.extend(seconds);
         }

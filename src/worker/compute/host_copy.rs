@@ -27,11 +27,11 @@ pub(super) fn measure(bench: &Bench<'_>, task: &Task, out: &mut Out<Told>) -> Re
             let once = || {
                 there.time([&start, &end], || {
                     match direction {
-                        Direction::HostToDevice => there.upload(&up, &source, bytes)?,
+                        Direction::HostToDevice => there.upload((&up, 0), &source, bytes)?,
                         Direction::DeviceToHost => there.download(&sink, (&down, 0), bytes)?,
                         Direction::Both => {
                             back.wait(&start)?;
-                            there.upload(&up, &source, bytes)?;
+                            there.upload((&up, 0), &source, bytes)?;
                             back.download(&sink, (&down, 0), bytes)?;
                             back.record(&other)?;
                             there.wait(&other)?;
@@ -47,8 +47,8 @@ pub(super) fn measure(bench: &Bench<'_>, task: &Task, out: &mut Out<Told>) -> Re
             }
         }
         // The link is awake now, and stays so while a copy is under way.
-        there.upload(&up, &source, bytes)?;
-        there.upload(&up, &source, bytes)?;
+        there.upload((&up, 0), &source, bytes)?;
+        there.upload((&up, 0), &source, bytes)?;
         for (lower, link) in links(&bench.sysfs, &device.pci) {
             out.value(Told::Link { lower, link })?;
         }

@@ -80,6 +80,7 @@ functions! {
 }
 
 /// Constants of both headers: name and number.
+#[cfg(test)]
 pub(super) const CONSTANTS: &[(&str, c_int)] =
     &[("ncclSuccess", SUCCESS), ("ncclFloat", FLOAT), ("ncclSum", SUM)];
 

@@ -76,6 +76,7 @@ functions! {
 }
 
 /// Constants of both headers, which are equal: name after the prefix, and number.
+#[cfg(test)]
 pub(super) const CONSTANTS: &[(&str, c_int)] = &[
     ("Success", 0),
     ("ErrorNoDevice", NO_DEVICE),

@@ -100,7 +100,7 @@ pub(in super::super) const CUBLAS_CONSTANTS: &[(&str, c_int)] = &[
     ("CUBLASLT_MATMUL_DESC_TRANSA", CUBLAS.transpose_first),
     ("CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES", CUBLAS.most_workspace),
     ("sizeof(cublasLtMatmulAlgo_t)", 64),
-    ("sizeof(cublasLtMatmulHeuristicResult_t)", 104),
+    ("sizeof(cublasLtMatmulHeuristicResult_t)", 96),
     ("CUDA_R_32F", 0),
     ("CUDA_R_16F", 2),
     ("CUDA_R_16BF", 14),
@@ -162,6 +162,16 @@ pub(super) struct Shape {
     pub(super) layout: Layout,
     /// Inputs may be rounded to tf32.
     pub(super) tf32: bool,
+}
+
+impl Shape {
+    pub(super) fn elements(&self) -> usize {
+        self.size * self.size
+    }
+
+    pub(super) fn result_bytes(&self) -> usize {
+        self.elements() * self.output.bytes()
+    }
 }
 
 /// `cudaDataType` and `hipDataType` have the same numbers.
@@ -252,7 +262,7 @@ impl<'d> Lt<'d> {
         let mut choice: Choice = [0; 16];
         let mut found = 0;
         // SAFETY: all handles are alive. It writes one result, for which there is room: the larger
-        // one of the two has 104 bytes.
+        // one of the two has 96 bytes.
         let status = unsafe {
             (f.choose)(
                 self.handle,

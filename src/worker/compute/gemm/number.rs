@@ -121,7 +121,11 @@ impl Format {
     /// Values as bytes, the way a GPU reads them.
     pub(super) fn bytes_of(self, values: &[f32]) -> Vec<u8> {
         let width = self.bytes();
-        values.iter().flat_map(|value| self.encode(*value).to_le_bytes().into_iter().take(width)).collect()
+        let mut bytes = Vec::with_capacity(values.len() * width);
+        for value in values {
+            bytes.extend_from_slice(&self.encode(*value).to_le_bytes()[..width]);
+        }
+        bytes
     }
 }
 
