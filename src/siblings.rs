@@ -71,7 +71,8 @@ mod tests {
     #[test]
     fn the_one_that_differs_from_most_is_wrong() {
         use Verdict::{Degraded, Fail};
-        let table: [(&[(&str, &str)], &[Option<Verdict>]); 6] = [
+        type Row<'a> = (&'a [(&'a str, &'a str)], &'a [Option<Verdict>]);
+        let table: [Row<'_>; 6] = [
             (&[("a", "1")], &[None]),
             (&[("a", "1"), ("b", "1"), ("c", "1")], &[None; 3]),
             (&[("a", "1"), ("b", "2"), ("a", "1")], &[None, Some(Degraded), Some(Degraded)]),

@@ -301,7 +301,7 @@ impl Columns {
                 Column::Busbw(way) => half(&mut row, way).busbw = figure(word)?,
                 Column::Wrong(way) => {
                     half(&mut row, way).wrong =
-                        figure(word)?.and_then(|_| line::whole(word.trim_end_matches('*')))
+                        figure(word)?.and_then(|_| line::whole(word.trim_end_matches('*')));
                 }
                 Column::Delta(way) => half(&mut row, way).max_delta = figure(word)?,
                 Column::Algo => row.algo = Some((*word).to_string()).filter(|word| word != "N/A"),

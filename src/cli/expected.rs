@@ -35,7 +35,7 @@ fn line(expected: &Expected) -> String {
     let mut labels: Vec<String> =
         expected.labels.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
     labels.extend(expected.gpus.map(|gpus| format!("{gpus} GPUs")));
-    labels.extend(expected.bytes.map(|bytes| format!("{} B", bytes)));
+    labels.extend(expected.bytes.map(|bytes| format!("{bytes} B")));
     let (value, kind) = (quantity(expected), expected.kind.word());
     let told = [expected.conditions.as_str(), &expected.source, expected.url.as_deref().unwrap_or_default()];
     let told = told.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");

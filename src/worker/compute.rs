@@ -8,6 +8,7 @@ use std::{
     fs::{self, File},
     io::{self, Write as _},
     path::PathBuf,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -23,7 +24,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    library::{LibraryError, Search},
+    library::{Library, LibraryError, Search},
     limits,
 };
 use crate::sysfs::{Dir, Progress, pci};
@@ -64,11 +65,11 @@ pub(super) fn main(name: &str, request: &str, started: Instant) -> Option<anyhow
     // An agent that is killed can end nobody, and a GPU that hangs would keep its worker for ever.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let done = match name {
-        "collectives" => answer(request, started, collectives::measure),
-        "gemm" => answer(request, started, gemm::measure),
-        "hbm" => answer(request, started, hbm::measure),
-        "host_copy" => answer(request, started, host_copy::measure),
-        "p2p" => answer(request, started, p2p::measure),
+        "collectives" => answer(request, started, nccl::names, collectives::measure),
+        "gemm" => answer(request, started, gemm::lt::names, gemm::measure),
+        "hbm" => answer(request, started, no_more, hbm::measure),
+        "host_copy" => answer(request, started, no_more, host_copy::measure),
+        "p2p" => answer(request, started, no_more, p2p::measure),
         _ => return None,
     };
     if done.is_ok() {
@@ -142,15 +143,23 @@ fn own_output() -> io::Result<File> {
     Ok(File::from(own))
 }
 
+/// The names of the library that a measurement needs beside the runtime.
+type Names = fn(Vendor) -> &'static [&'static str];
+
+fn no_more(_: Vendor) -> &'static [&'static str] {
+    &[]
+}
+
 fn answer<T: DeserializeOwned, V: Serialize>(
     request: &str,
     started: Instant,
+    more: Names,
     measure: impl FnOnce(&Bench<'_>, &T, &mut Out<V>) -> Result<(), Stop>,
 ) -> anyhow::Result<()> {
     let request: Request<T> = serde_json::from_str(request).context("the request on standard input")?;
     let to = own_output().context("standard output")?;
     let mut out = Out { to, lines: 0, values: std::marker::PhantomData };
-    let done = prepare(&request, started, &mut out, measure);
+    let done = prepare(&request, started, more, &mut out, measure);
     let told = match done {
         Ok(()) => Ok(()),
         Err(Stop::Unsupported(reason)) => out.line(&Line::Unsupported { reason }),
@@ -167,6 +176,7 @@ fn answer<T: DeserializeOwned, V: Serialize>(
 fn prepare<T, V: Serialize>(
     request: &Request<T>,
     started: Instant,
+    more: Names,
     out: &mut Out<V>,
     measure: impl FnOnce(&Bench<'_>, &T, &mut Out<V>) -> Result<(), Stop>,
 ) -> Result<(), Stop> {
@@ -182,6 +192,10 @@ fn prepare<T, V: Serialize>(
     limits::keep_on(&request.cpus);
     show_only(request, &sysfs);
     let search = runtime::search(request.vendor, &request.libraries);
+    // The driver takes a while to start: the other library is brought in beside that. Whether it
+    // could be is told to whoever needs it.
+    let (names, ahead) = (more(request.vendor), search.clone());
+    thread::spawn(move || (!names.is_empty()).then(|| ahead.open(names).map(Library::keep)));
     let (runtime, library) = Runtime::load(request.vendor, &search)?;
     out.library(library)?;
     let seen = runtime.devices()?;

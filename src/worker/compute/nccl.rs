@@ -95,6 +95,14 @@ const LEAST: c_int = 2_700;
 
 type AllToAll = unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, Handle, Handle) -> Status;
 
+/// The library of a vendor.
+pub(super) fn names(vendor: Vendor) -> &'static [&'static str] {
+    match vendor {
+        Vendor::Amd => &["librccl.so.1"],
+        Vendor::Nvidia => &["libnccl.so.2"],
+    }
+}
+
 /// A loaded library.
 #[derive(Debug)]
 struct Nccl {
@@ -233,11 +241,11 @@ impl<'r> Communicators<'r> {
 
 impl Nccl {
     fn load(vendor: Vendor, search: &Search) -> Result<(Nccl, compute::Library), Stop> {
-        let (prefix, name) = match vendor {
-            Vendor::Amd => ("hip", "librccl.so.1"),
-            Vendor::Nvidia => ("cuda", "libnccl.so.2"),
+        let prefix = match vendor {
+            Vendor::Amd => "hip",
+            Vendor::Nvidia => "cuda",
         };
-        let library = search.open(&[name])?;
+        let library = search.open(names(vendor))?;
         let spell = |declaration: &str| declaration.replace('%', prefix);
         let mut version = 0;
         let get_version = Version::load(&library, spell)?.version;

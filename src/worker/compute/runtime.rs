@@ -104,7 +104,7 @@ const ECC_UNCORRECTABLE: Status = 214;
 const NVLINK_UNCORRECTABLE: Status = 220;
 
 /// Room for `0000:05:00.0` and its end; the runtimes write no more than they are told.
-const ADDRESS_ROOM: usize = 32;
+const ADDRESS_ROOM: u8 = 32;
 
 /// Where AMD puts its libraries.
 const AMD_PLACES: &[&str] = &["/opt/rocm/lib", "/opt/rocm-*/lib", "/usr/lib64/rocm/lib"];
@@ -196,10 +196,10 @@ impl Runtime {
     }
 
     fn address(&self, index: c_int) -> Result<String, Stop> {
-        let mut text = [0_u8; ADDRESS_ROOM];
+        let mut text = [0_u8; ADDRESS_ROOM as usize];
         // SAFETY: it writes at most as many bytes as it is told, the closing 0 among them.
         let status =
-            unsafe { (self.functions.pci_address)(text.as_mut_ptr().cast(), ADDRESS_ROOM as c_int, index) };
+            unsafe { (self.functions.pci_address)(text.as_mut_ptr().cast(), ADDRESS_ROOM.into(), index) };
         self.check(status, NODE, || format!("DeviceGetPCIBusId of device {index}"))?;
         let text = CStr::from_bytes_until_nul(&text).map(CStr::to_string_lossy).unwrap_or_default();
         Ok(text.to_ascii_lowercase())

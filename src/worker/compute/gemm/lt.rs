@@ -185,15 +185,21 @@ fn number(format: Format) -> c_int {
     }
 }
 
+/// The library of a vendor, the newest first.
+pub(in super::super) fn names(vendor: Vendor) -> &'static [&'static str] {
+    match vendor {
+        Vendor::Amd => &["libhipblaslt.so.1", "libhipblaslt.so.0"],
+        Vendor::Nvidia => &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"],
+    }
+}
+
 impl<'d> Lt<'d> {
     pub(super) fn load(vendor: Vendor, search: &Search, device: &'d Device<'d>) -> Result<Lt<'d>, Stop> {
-        let (names, numbers, blas, runtime): (&[&str], _, _, _) = match vendor {
-            Vendor::Amd => (&["libhipblaslt.so.1", "libhipblaslt.so.0"], HIPBLAS, "hipblas", "hip"),
-            Vendor::Nvidia => {
-                (&["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"], CUBLAS, "cublas", "cuda")
-            }
+        let (numbers, blas, runtime) = match vendor {
+            Vendor::Amd => (HIPBLAS, "hipblas", "hip"),
+            Vendor::Nvidia => (CUBLAS, "cublas", "cuda"),
         };
-        let library = search.open(names)?;
+        let library = search.open(names(vendor))?;
         let spell = |declaration: &str| declaration.replace('%', blas).replace('$', runtime);
         let functions = Functions::load(&library, spell)?;
         let workspace = device.buffer(WORKSPACE)?;
@@ -231,10 +237,8 @@ impl<'d> Lt<'d> {
         let compute = if shape.tf32 { numbers.compute_tf32 } else { numbers.compute };
         let (mut product, mut preference) = (null_mut(), null_mut());
         // SAFETY: it writes one handle.
-        check(
-            unsafe { (f.create_product)(&mut product, compute, number(Format::F32)) },
-            "LtMatmulDescCreate",
-        )?;
+        let status = unsafe { (f.create_product)(&mut product, compute, number(Format::F32)) };
+        check(status, "LtMatmulDescCreate")?;
         if shape.layout == Layout::FirstTransposed {
             let transposed = numbers.transposed;
             // SAFETY: the attribute is an int of 32 bits, which is read at once.

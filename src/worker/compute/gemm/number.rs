@@ -160,8 +160,8 @@ mod tests {
     #[test]
     fn rounding_is_to_the_nearest_and_ties_go_to_even() {
         let table = [
-            (Format::Bf16, 1.003_906_25, 0x3f80),
-            (Format::Bf16, 1.011_718_75, 0x3f82),
+            (Format::Bf16, 1.003_906_3, 0x3f80),
+            (Format::Bf16, 1.011_718_8, 0x3f82),
             (Format::Bf16, 1.998_046_9, 0x4000),
             (Format::E4m3, 1.0625, 0x38),
             (Format::E4m3, 1.1875, 0x3a),
