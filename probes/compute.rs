@@ -1,5 +1,4 @@
-//! What the probes share that compute: their worker's request, its answer, and what is true of all
-//! of them.
+//! What the probes share that compute: their worker's request and its answer.
 //!
 //! The worker loads the vendor's libraries, so a node needs nothing but its driver stack. Each value
 //! comes with its repeats: a median without spread and count can't be judged.
