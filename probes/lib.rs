@@ -24,7 +24,6 @@ pub mod inventory;
 pub mod lines;
 pub mod loaded;
 pub mod lspci;
-pub mod nccl_tests;
 pub mod nic;
 pub mod node;
 pub mod p2p;

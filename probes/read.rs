@@ -7,7 +7,6 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
 
-pub mod nccl_tests;
 pub mod pcie;
 pub mod perftest;
 

@@ -10,7 +10,7 @@ use std::{
     process::ExitCode,
 };
 
-use probes::read::{Expectation, FILE_BYTES, Input, Known, Report, nccl_tests, pcie, perftest};
+use probes::read::{Expectation, FILE_BYTES, Input, Known, Report, pcie, perftest};
 
 /// The status of wrong usage.
 const USAGE: u8 = 2;
@@ -18,8 +18,7 @@ const USAGE: u8 = 2;
 /// Options of `fabricpulse read`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What the files are: perftest (of `ib_write_bw` and its relatives), nccl-tests (or rccl-tests) or
-    /// pcie (`lspci -xxxx`).
+    /// What the files are: perftest (of `ib_write_bw` and its relatives) or pcie (`lspci -xxxx`).
     format: String,
     /// The exit status that the shell gave the tool; 124 for a deadline, 128 + n for signal n.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
@@ -39,7 +38,6 @@ pub(crate) struct Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Perftest,
-    NcclTests,
     Pcie,
 }
 
@@ -47,11 +45,9 @@ enum Format {
 pub(crate) fn main(args: &Args) -> ExitCode {
     let format = match args.format.as_str() {
         "perftest" => Format::Perftest,
-        "nccl-tests" | "rccl-tests" => Format::NcclTests,
         "pcie" => Format::Pcie,
         other => {
-            let known = "the formats are perftest, nccl-tests (or rccl-tests) and pcie";
-            return complain(USAGE, &format!("unknown format {other:?}: {known}"));
+            return complain(USAGE, &format!("unknown format {other:?}: the formats are perftest and pcie"));
         }
     };
     let mut inputs = Vec::new();
@@ -64,7 +60,6 @@ pub(crate) fn main(args: &Args) -> ExitCode {
     let known = Known { exit_code: args.exit_code, cmdline: args.cmdline.clone(), expect: args.expect };
     let report: Report = match format {
         Format::Perftest => perftest::read(&inputs, &known),
-        Format::NcclTests => nccl_tests::read(&inputs, &known),
         // A dump is the same whatever became of lspci, so the options say nothing of it.
         Format::Pcie => pcie::read(&inputs),
     };

@@ -46,7 +46,7 @@ fn what_probe_does_not_know_is_400_with_what_it_knows() {
     let machine = Machine::recorded("mi300x");
     let agent = machine.start();
     let table = [
-        ("/probe", "parameter \"test\" is missing; known are node, pcie, nic, gpu, ib_write_bw"),
+        ("/probe", "parameter \"test\" is missing; known are node, pcie, nic, gpu, gemm, "),
         ("/probe?test=fusion", "there is no test \"fusion\""),
         ("/probe?test=pcie&target=0000:ff:00.0", "0000:ff:00.0"),
         ("/probe?test=nic&peer=node-b", "it takes no peer"),
