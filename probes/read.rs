@@ -7,8 +7,10 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
 
+pub(crate) mod cell;
 pub mod pcie;
 pub mod perftest;
+mod words;
 
 /// A FILE is read up to here, in bytes.
 pub const FILE_BYTES: usize = 16 * 1024 * 1024;
@@ -269,6 +271,38 @@ fn untagged(line: &str) -> &str {
     tagged().unwrap_or(line)
 }
 
+/// A line without the `N: ` of `srun --label` and the `[rankN]:` of a launcher.
+pub(crate) fn unlabelled(line: &str) -> &str {
+    let trimmed = line.trim_start();
+    let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
+    if digits > 0
+        && let Some(rest) = trimmed[digits..].strip_prefix(':')
+        && (rest.is_empty() || rest.starts_with([' ', '\t']))
+    {
+        return rest;
+    }
+    if let Some(rest) = trimmed.strip_prefix("[rank")
+        && let Some((number, rest)) = rest.split_once("]:")
+        && !number.is_empty()
+        && number.bytes().all(|byte| byte.is_ascii_digit())
+    {
+        return rest;
+    }
+    line
+}
+
+/// Keys and values; what is absent has no key.
+#[derive(Debug, Default)]
+struct Facts(Map<String, Value>);
+
+impl Facts {
+    fn put(&mut self, key: &str, value: Option<impl serde::Serialize>) {
+        if let Some(value) = value {
+            self.0.insert(key.to_string(), json!(value));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,6 +323,10 @@ mod tests {
         for (line, want) in table {
             assert_eq!(clean_lines(line).collect::<Vec<_>>(), [want], "{line:?}");
         }
+        assert_eq!(unlabelled("0: 65536 1"), " 65536 1");
+        assert_eq!(unlabelled("12:"), "");
+        assert_eq!(unlabelled("[rank3]: 65536"), " 65536");
+        assert_eq!(unlabelled("00:01:02"), "00:01:02");
         let long = "x".repeat(LINE_BYTES + 1);
         assert_eq!(clean_lines(&format!("a\n{long}\nb")).collect::<Vec<_>>(), ["a", "b"]);
     }

@@ -4,12 +4,8 @@
 //! file. One lenient scan reads them all, and a strict reader says whether it is JSON. The file is
 //! written anew for every row, so it holds the last one only.
 
-use super::{
-    Command, Dialect, Figure, Piece, RUNS_KEPT, Row, Run, Section,
-    line::{self, Cell},
-    text,
-};
-use crate::read::clean_lines;
+use super::{Command, Dialect, Figure, Piece, RUNS_KEPT, Row, Run, Section, line, text};
+use crate::read::{cell::Cell, clean_lines, unlabelled};
 
 /// Reads a text that is meant to be JSON; none if it is not.
 pub(super) fn read(text: &str, file: usize, command: Option<&Command>) -> Option<Piece> {
@@ -20,10 +16,10 @@ pub(super) fn read(text: &str, file: usize, command: Option<&Command>) -> Option
         text
     } else {
         let first = clean_lines(start).next()?.into_owned();
-        if !line::unlabelled(&first).trim_start().starts_with('{') {
+        if !unlabelled(&first).trim_start().starts_with('{') {
             return None;
         }
-        plain = clean_lines(text).map(|line| line::unlabelled(&line).to_string() + "\n").collect::<String>();
+        plain = clean_lines(text).map(|line| unlabelled(&line).to_string() + "\n").collect::<String>();
         plain.as_str()
     };
     let mut scan = Scan { file, ..Scan::default() };

@@ -3,6 +3,8 @@
 //! Columns are found by their label, since forks and options add some, and never by their place in
 //! the line, since harnesses change white space.
 
+use crate::read::cell::Cell;
+
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
@@ -48,26 +50,6 @@ pub(super) const RULE: usize = 87;
 /// What stands between two tables.
 pub(super) fn is_rule(line: &str) -> bool {
     line.len() >= RULE && line.bytes().all(|byte| byte == b'-')
-}
-
-/// A line without the `N: ` of `srun --label` and the `[rankN]:` of a launcher.
-pub(super) fn unlabelled(line: &str) -> &str {
-    let trimmed = line.trim_start();
-    let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
-    if digits > 0
-        && let Some(rest) = trimmed[digits..].strip_prefix(':')
-        && (rest.is_empty() || rest.starts_with([' ', '\t']))
-    {
-        return rest;
-    }
-    if let Some(rest) = trimmed.strip_prefix("[rank")
-        && let Some((number, rest)) = rest.split_once("]:")
-        && !number.is_empty()
-        && number.bytes().all(|byte| byte.is_ascii_digit())
-    {
-        return rest;
-    }
-    line
 }
 
 /// `RDMA_Write Bidirectional BW Test`: the program, and whether both directions are measured.
@@ -168,42 +150,6 @@ fn column(label: &str) -> Column {
     }
 }
 
-/// A cell: a number as printed, or a sign for "no value".
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Cell<'a> {
-    text: &'a str,
-    number: Option<f64>,
-}
-
-impl Cell<'_> {
-    fn new(text: &str) -> Option<Cell<'_>> {
-        let absent = ["N/A", "n/a", "NA", "nan", "-nan", "NaN", "inf", "-inf"].contains(&text);
-        let number = text.parse().ok().filter(|number: &f64| number.is_finite() && !absent);
-        let numeric = number.is_some() && text.bytes().all(|b| b.is_ascii_digit() || b"+-.eE".contains(&b));
-        (absent || numeric).then_some(Cell { text, number })
-    }
-
-    pub(super) fn text(&self) -> &str {
-        self.text
-    }
-
-    pub(super) fn number(self) -> Option<f64> {
-        self.number
-    }
-
-    /// A count, also where `%g` wrote it.
-    pub(super) fn integer(self) -> Option<i128> {
-        let whole = |number: f64| number.fract() == 0.0 && number.abs() < 2_f64.powi(64);
-        #[expect(clippy::cast_possible_truncation, reason = "it is whole and below 2^64")]
-        self.text.parse().ok().or_else(|| self.number.filter(|n| whole(*n)).map(|n| n as i128))
-    }
-
-    /// Digits behind the point.
-    fn decimals(self) -> usize {
-        self.text.split_once('.').map_or(0, |(_, digits)| digits.len())
-    }
-}
-
 /// The numbers with which a line begins, and the text behind them.
 pub(super) fn cells(line: &str) -> (Vec<Cell<'_>>, &str) {
     let mut cells = Vec::new();
@@ -222,7 +168,7 @@ pub(super) fn cells(line: &str) -> (Vec<Cell<'_>>, &str) {
 pub(super) fn shape(cells: &[Cell<'_>], known: bool, latency: bool) -> Option<&'static [Column]> {
     let places = |want: &[&[usize]]| {
         cells[2..].iter().enumerate().all(|(at, cell)| {
-            cell.number.is_none() || want.iter().any(|want| want[at.min(want.len() - 1)] == cell.decimals())
+            cell.number().is_none() || want.iter().any(|want| want[at.min(want.len() - 1)] == cell.decimals())
         })
     };
     let counts = cells.len() >= 4 && cells[..2].iter().all(|cell| cell.integer().is_some());
@@ -238,7 +184,7 @@ pub(super) fn shape(cells: &[Cell<'_>], known: bool, latency: bool) -> Option<&'
 pub(super) fn whole(columns: &[Column], cells: &[Cell<'_>]) -> bool {
     let Some((cell, column)) = cells.last().zip(columns.get(cells.len() - 1)) else { return false };
     let decimals = if *column == Column::Rate { 6 } else { 2 };
-    cell.number.is_none() || cell.decimals() >= decimals
+    cell.number().is_none() || cell.decimals() >= decimals
 }
 
 /// ` Mtu             : 4096[B]`: the word after a name of the block.
@@ -353,17 +299,13 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_labels_are_read() {
+    fn addresses_are_read() {
         let want = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 192, 0, 2, 11];
         assert_eq!(gid("GID: 00:00:00:00:00:00:00:00:00:00:255:255:192:00:02:11"), Some(want));
         for line in ["GID: 1:2", "GID: 00:00:00:00:00:00:00:00:00:00:256:255:192:00:02:11", "GID:"] {
             assert_eq!(gid(line), None, "{line}");
         }
         assert_eq!(hex_after("local address: LID 0x02 QPN 0x0a10 PSN 0x1", "QPN"), Some(0xa10));
-        assert_eq!(unlabelled("0: 65536 1"), " 65536 1");
-        assert_eq!(unlabelled("12:"), "");
-        assert_eq!(unlabelled("[rank3]: 65536"), " 65536");
-        assert_eq!(unlabelled("00:01:02"), "00:01:02");
         assert_eq!(fact(" Dual-port : OFF\t\tDevice         : mlx5_0", "Device"), Some("mlx5_0"));
         assert_eq!(fact("rdma_cm QPs\t : ON", "rdma_cm QPs"), Some("ON"));
         assert_eq!(fact("XDevice : a", "Device"), None);

@@ -10,9 +10,9 @@ use super::{
     Dialect, Figure, LINES_KEPT, Piece, ROWS_KEPT, RUNS_KEPT, Row, Run, Section, Unit,
     command::{Command, Output},
     fault::{self, Say},
-    line::{self, Cell, Column},
+    line::{self, Column},
 };
-use crate::read::clean_lines;
+use crate::read::{cell::Cell, clean_lines, unlabelled};
 
 /// A server and a client can share a file. Of more tables that are open at once the oldest is
 /// given up, so that no row is compared with too many.
@@ -53,7 +53,7 @@ pub(super) fn read(text: &str, file: usize, command: Option<&Command>) -> Piece 
     let ended = text.ends_with('\n');
     while let Some(line) = lines.next() {
         let last = lines.peek().is_none() && !ended;
-        reader.line(line::unlabelled(&line).trim(), last);
+        reader.line(unlabelled(&line).trim(), last);
         let full = reader.rows == ROWS_KEPT || reader.piece.runs.len() == RUNS_KEPT;
         if full || reader.tables.len() == TABLES {
             reader.piece.cut = true;

@@ -7,9 +7,9 @@ mod judge;
 mod rows;
 mod words;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::{End, Input, Known, Parse, Report};
+use super::{End, Facts, Input, Known, Parse, Report};
 use crate::perftest::{Command, Fault, Log, read_all};
 
 /// Reads the output of one run, or of several in a file.
@@ -148,18 +148,6 @@ fn of_fault(fault: &Fault, facts: &mut Facts) {
         facts.put("mismatch_field", Some(mismatch.field.as_str()));
         facts.put("mismatch_local", Some(mismatch.local.as_str()));
         facts.put("mismatch_remote", Some(mismatch.remote.as_str()));
-    }
-}
-
-/// Keys and values; what is absent has no key.
-#[derive(Debug, Default)]
-struct Facts(Map<String, Value>);
-
-impl Facts {
-    fn put(&mut self, key: &str, value: Option<impl serde::Serialize>) {
-        if let Some(value) = value {
-            self.0.insert(key.to_string(), json!(value));
-        }
     }
 }
 

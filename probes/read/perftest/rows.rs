@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::{super::Expectation, Facts};
+use super::super::{Expectation, Facts};
 use crate::perftest::{Figure, Log, Row, Run, Section, Unit};
 
 /// Bytes a second in 1 Gb/s and in 1 MiB/s.

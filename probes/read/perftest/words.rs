@@ -3,7 +3,10 @@
 //! A likely cause is called likely. What the input does not show is not said.
 
 use super::{
-    super::Expectation,
+    super::{
+        Expectation,
+        words::{clip_to, ending, short},
+    },
     Case, Content,
     judge::{Apart, Fall, Finding, Invalid, failing},
     rows,
@@ -132,17 +135,6 @@ fn killed(case: &Case<'_>) -> String {
         last.unwrap_or_default(),
         on(run)
     )
-}
-
-/// How the shell's number says it ended.
-fn ending(code: Option<i32>) -> String {
-    match code {
-        Some(124) => "ended by its deadline (exit 124)".into(),
-        Some(137) => "killed (exit 137, SIGKILL)".into(),
-        Some(143) => "ended from outside (exit 143, SIGTERM)".into(),
-        Some(code) => format!("ended with exit {code}"),
-        None => "ended".into(),
-    }
 }
 
 fn silent(case: &Case<'_>) -> String {
@@ -381,22 +373,6 @@ fn mtu(run: &Run) -> String {
     run.mtu.map(|mtu| format!(" ({mtu})")).unwrap_or_default()
 }
 
-/// Two decimals, none where they are 0, and more for what would be 0.
-fn short(value: f64) -> String {
-    if value.abs() < 0.1 {
-        return format!("{value:.6}").trim_end_matches('0').trim_end_matches('.').to_string();
-    }
-    let text = format!("{value:.2}");
-    text.strip_suffix(".00").unwrap_or(&text).to_string()
-}
-
 fn clip(text: &str) -> String {
     clip_to(text, QUOTED)
-}
-
-fn clip_to(text: &str, chars: usize) -> String {
-    match text.char_indices().nth(chars) {
-        Some((at, _)) => format!("{}..", &text[..at]),
-        None => text.to_string(),
-    }
 }
