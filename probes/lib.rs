@@ -24,6 +24,7 @@ pub mod inventory;
 pub mod lines;
 pub mod loaded;
 pub mod lspci;
+pub mod nccl_tests;
 pub mod nic;
 pub mod node;
 pub mod p2p;
