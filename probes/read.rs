@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value, json};
 
 pub(crate) mod cell;
+pub mod nccl_tests;
 pub mod pcie;
 pub mod perftest;
 mod words;

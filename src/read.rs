@@ -10,7 +10,7 @@ use std::{
     process::ExitCode,
 };
 
-use probes::read::{Expectation, FILE_BYTES, Input, Known, Report, pcie, perftest};
+use probes::read::{Expectation, FILE_BYTES, Input, Known, Report, nccl_tests, pcie, perftest};
 
 /// The status of wrong usage.
 const USAGE: u8 = 2;
@@ -18,7 +18,8 @@ const USAGE: u8 = 2;
 /// Options of `fabricpulse read`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What the files are: perftest (of `ib_write_bw` and its relatives) or pcie (`lspci -xxxx`).
+    /// What the files are: perftest (of `ib_write_bw` and its relatives), nccl-tests or rccl-tests (of
+    /// `all_reduce_perf` and its relatives), or pcie (`lspci -xxxx`).
     format: String,
     /// The exit status that the shell gave the tool; 124 for a deadline, 128 + n for signal n.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
@@ -26,7 +27,7 @@ pub(crate) struct Args {
     /// The command that was run.
     #[arg(long, value_name = "TEXT")]
     cmdline: Option<String>,
-    /// What a healthy run gives, with its unit: 400Gb/s, 50GB/s, 2.5us.
+    /// What a healthy run gives, with its unit: 400Gb/s, 50GB/s, 2.5us. Of nccl-tests it is busbw.
     #[arg(long, value_name = "VALUE", value_parser = expectation)]
     expect: Option<Expectation>,
     /// Files of one run; - is standard input.
@@ -37,18 +38,37 @@ pub(crate) struct Args {
 /// What is read here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
+    NcclTests,
     Perftest,
     Pcie,
 }
 
+impl Format {
+    /// A format by any of its names.
+    fn named(name: &str) -> Option<Format> {
+        match name {
+            "nccl-tests" | "rccl-tests" => Some(Format::NcclTests),
+            "perftest" => Some(Format::Perftest),
+            "pcie" => Some(Format::Pcie),
+            _ => None,
+        }
+    }
+
+    /// The name in the object.
+    fn name(self) -> &'static str {
+        match self {
+            Format::NcclTests => "nccl-tests",
+            Format::Perftest => "perftest",
+            Format::Pcie => "pcie",
+        }
+    }
+}
+
 /// Prints the object, or says on one line why there is none.
 pub(crate) fn main(args: &Args) -> ExitCode {
-    let format = match args.format.as_str() {
-        "perftest" => Format::Perftest,
-        "pcie" => Format::Pcie,
-        other => {
-            return complain(USAGE, &format!("unknown format {other:?}: the formats are perftest and pcie"));
-        }
+    let Some(format) = Format::named(&args.format) else {
+        let formats = "the formats are nccl-tests, rccl-tests, perftest and pcie";
+        return complain(USAGE, &format!("unknown format {:?}: {formats}", args.format));
     };
     let mut inputs = Vec::new();
     for name in &args.files {
@@ -59,12 +79,13 @@ pub(crate) fn main(args: &Args) -> ExitCode {
     }
     let known = Known { exit_code: args.exit_code, cmdline: args.cmdline.clone(), expect: args.expect };
     let report: Report = match format {
+        Format::NcclTests => nccl_tests::read(&inputs, &known),
         Format::Perftest => perftest::read(&inputs, &known),
         // A dump is the same whatever became of lspci, so the options say nothing of it.
         Format::Pcie => pcie::read(&inputs),
     };
     let names: Vec<&str> = inputs.iter().map(|input| input.name.as_str()).collect();
-    let object = report.object(&args.format, &names, args.exit_code);
+    let object = report.object(format.name(), &names, args.exit_code);
     match writeln!(io::stdout().lock(), "{object}") {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(1, &format!("standard output: {error}")),

@@ -194,11 +194,23 @@ fn saved_output_is_read_without_an_agent_and_the_status_says_only_whether_it_cou
     let output = read(&["perftest", "--cmdline=sudo ib_write_bw --report_gbits --output=bandwidth", &bare]);
     let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((object["unit"].as_str(), object["files"][0].as_str()), (Some("Gb/s"), Some("input.txt")));
+    // Both names are of one format; correct data says nothing of speed.
+    let nccl = folder.join("../nccl_tests/026-two-node-slow/input.txt").display().to_string();
+    for name in ["nccl-tests", "rccl-tests"] {
+        let output =
+            read(&[name, "--exit-code=0", "--expect=50GB/s", "--cmdline=mpirun all_reduce_perf", &nccl]);
+        let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let read = (object["format"].as_str(), object["class"].as_str(), object["nranks"].as_u64());
+        assert_eq!(read, (Some("nccl-tests"), Some("degraded"), Some(16)), "{object}");
+    }
     let folder = folder.display().to_string();
     for (arguments, code) in [
         (vec!["perftest", folder.as_str()], 1),
         (vec!["perftest", "/no/such/file"], 1),
+        (vec!["nccl-tests", folder.as_str()], 1),
         (vec!["perftests", slow.as_str()], 2),
+        (vec!["nccl", slow.as_str()], 2),
+        (vec!["rccl-tests"], 2),
         (vec!["perftest"], 2),
         (vec!["perftest", "--expect=90", slow.as_str()], 2),
         (vec!["perftest", "--exit-code=x", slow.as_str()], 2),

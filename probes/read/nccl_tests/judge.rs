@@ -1,30 +1,31 @@
 //! What a log says of what was measured: the first rule that holds.
+//!
+//! Wrong data outweighs an error, an error a hang, and so on down to healthy, which only says that
+//! none of the others holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     super::{Class, End},
-    Case, rows,
+    Case, Content, rows,
 };
-use crate::nccl_tests::{Half, Row, Run};
+use crate::nccl_tests::{Row, Run};
 
 /// Below this part of what is expected a run is degraded.
 const EXPECTED: f64 = 0.9;
-/// Below this part of the best of the smaller sizes a size has fallen.
+/// Below this part of the best at smaller sizes a size has fallen.
 const FALLEN: f64 = 0.5;
-/// Smaller sizes are ruled by latency, in bytes.
-const LARGE: i64 = 1 << 20;
-/// Where the best is below this nothing can fall, in 10^9 bytes per second.
+/// Smaller messages measure latency, and change of protocol from size to size.
+const LARGE: i128 = 1 << 20;
+/// Bandwidths below this, in GB/s, have too few digits to be compared.
 const LEAST: f64 = 0.1;
-/// Below this part of a run with equal ranks on each host, one with unequal ranks is slowed by that.
-const PLACED: f64 = 0.75;
 /// Two runs whose lower figure is below this part of the higher one can't both be right.
 const APART: f64 = 0.75;
 
 /// The rule that holds, and what it holds of.
 #[derive(Debug)]
 pub(super) enum Finding<'a> {
-    Corrupt,
+    Corrupt(&'a Run),
     /// An error text.
     Said,
     /// The tool's watchdog.
@@ -34,67 +35,85 @@ pub(super) enum Finding<'a> {
     /// Failed without a text.
     Silent,
     Negative(&'a Row),
-    /// Each run has one rank.
+    /// One rank in every run.
     Alone(&'a Run),
+    /// A bus bandwidth of 0 beside others that are not.
+    Zero(&'a Run),
     /// Slower than expected.
     Slow(&'a Run, f64),
     /// The operator's limit was missed.
-    Limit(&'a Run),
-    Fallen(Fall<'a>),
-    /// Unequal ranks on the hosts: peak of that run, and of the equal one.
-    Placed(f64, f64),
+    Limit(&'a str),
+    Cliff(&'a Run, Fall),
+    Dip(&'a Run, Fall),
+    Placed(Placed),
     Foreign,
-    Nothing,
     Truncated,
+    Nothing,
     Open,
-    Apart(Apart),
-    /// Several hosts over TCP.
-    Sockets(&'a Run),
+    Apart(Apart<'a>),
+    /// More hosts than one, and no RDMA.
+    Tcp(&'a Run),
     Healthy,
 }
 
 /// A size that is far below a smaller one.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Fall<'a> {
-    pub row: &'a Row,
-    pub best: &'a Row,
-    /// The largest size before it that had not fallen.
-    pub last_good: &'a Row,
-    /// No larger size recovers.
-    pub lasts: bool,
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Fall {
+    pub size: i128,
+    pub busbw: f64,
+    /// The size before it, and its figure.
+    pub before: i128,
+    pub at_before: f64,
+    pub best: f64,
+}
+
+/// The falls of a run: those that larger sizes recover from, and the one that lasts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Falls {
+    pub cliff: Option<Fall>,
+    pub dip: Option<Fall>,
+}
+
+/// Two runs on the same hosts, of which one has its ranks placed unevenly.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Placed {
+    pub even: f64,
+    pub uneven: f64,
+    /// Most and fewest ranks of a host.
+    pub ranks: (usize, usize),
 }
 
 /// Two runs over the same parts, at the size where they differ most.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Apart {
-    pub size: i64,
+pub(super) struct Apart<'a> {
+    pub run: &'a Run,
+    pub size: i128,
     /// Lower by higher.
     pub ratio: f64,
+    /// The two figures, in GB/s.
     pub figures: (f64, f64),
 }
 
 impl Finding<'_> {
     pub(super) fn class(&self) -> Class {
         match self {
-            Finding::Corrupt => Class::Corrupt,
+            Finding::Corrupt(_) => Class::Corrupt,
             Finding::Said | Finding::Silent => Class::Error,
             Finding::Stalled | Finding::Killed => Class::Hang,
-            Finding::Negative(_) | Finding::Alone(_) => Class::InvalidRun,
-            Finding::Slow(..) | Finding::Limit(_) | Finding::Fallen(_) | Finding::Placed(..) => {
-                Class::Degraded
-            }
+            Finding::Negative(_) | Finding::Alone(_) | Finding::Zero(_) => Class::InvalidRun,
+            Finding::Slow(..)
+            | Finding::Limit(_)
+            | Finding::Cliff(..)
+            | Finding::Dip(..)
+            | Finding::Placed(_) => Class::Degraded,
             Finding::Foreign
-            | Finding::Nothing
             | Finding::Truncated
+            | Finding::Nothing
             | Finding::Open
             | Finding::Apart(_)
-            | Finding::Sockets(_) => Class::Unknown,
+            | Finding::Tcp(_) => Class::Unknown,
             Finding::Healthy => Class::Healthy,
         }
-    }
-
-    pub(super) fn is_hang(&self) -> bool {
-        self.class() == Class::Hang
     }
 }
 
@@ -102,61 +121,32 @@ impl<'a> Case<'a> {
     /// The first rule that holds.
     pub(super) fn judge(&self) -> Finding<'a> {
         let (log, runs) = (self.log, &self.log.runs);
-        let corrupt = |run: &Run| {
-            run.wrong().is_some_and(|wrong| wrong > 0) || run.out_of_bounds.is_some_and(|n| n > 0)
-        };
-        if runs.iter().any(corrupt) {
-            return Finding::Corrupt;
+        let corrupt = |run: &&Run| !run.bad_sizes().is_empty() || run.out_of_bounds.is_some_and(|n| n > 0);
+        if let Some(run) = runs.iter().find(corrupt) {
+            return Finding::Corrupt(run);
         }
-        if !log.errors.is_empty() {
+        if log.fault.failed() {
             return Finding::Said;
         }
-        if log.timed_out.is_some() {
-            return Finding::Stalled;
-        }
-        let below = runs.iter().find(|run| run.below_limit);
-        match self.known.end() {
-            End::Killed => return Finding::Killed,
-            End::Failed if below.is_none() => return Finding::Silent,
-            End::Failed | End::Unknown | End::Well | End::Interrupted => {}
-        }
-        if !log.recognised && !self.empty {
+        if self.content == Content::Foreign {
             return Finding::Foreign;
         }
-        let measured = || runs.iter().filter(|run| !run.rows.is_empty());
-        if let Some(row) = runs.iter().flat_map(|run| &run.rows).find(|row| is_negative(row)) {
-            return Finding::Negative(row);
+        if log.fault.stalled.is_some() {
+            return Finding::Stalled;
         }
-        if let Some(first) = measured().next()
-            && measured().all(|run| run.ranks() == Some(1))
-        {
-            return Finding::Alone(first);
+        match self.known.end() {
+            End::Killed if !self.endless => return Finding::Killed,
+            End::Failed if log.fault.limit.is_none() => return Finding::Silent,
+            End::Killed | End::Failed | End::Unknown | End::Well | End::Interrupted => {}
         }
-        let slow = measured().find_map(|run| {
-            let ratio = rows::expect_ratio(run, self.known.expect)?;
-            (ratio < EXPECTED).then_some(Finding::Slow(run, ratio))
-        });
-        if let Some(slow) = slow {
-            return slow;
-        }
-        if let Some(run) = below {
-            return Finding::Limit(run);
-        }
-        if let Some(fall) = runs.iter().find_map(fall) {
-            return Finding::Fallen(fall);
-        }
-        if let Some((unequal, equal)) = placed(runs) {
-            return Finding::Placed(unequal, equal);
+        if let Some(finding) = self.invalid().or_else(|| self.degraded()) {
+            return finding;
         }
         if self.truncated {
             return Finding::Truncated;
         }
-        let figure = |run: &Run| {
-            run.rows
-                .iter()
-                .any(|row| row.is_usable() && row.halves().into_iter().any(|half| half.busbw.is_some()))
-        };
-        if !runs.iter().any(figure) {
+        let has_time = |row: &Row| row.halves().iter().any(|half| half.time.is_some_and(|time| time > 0.0));
+        if !runs.iter().any(|run| run.usable().any(has_time)) {
             return Finding::Nothing;
         }
         if !self.complete() {
@@ -165,92 +155,160 @@ impl<'a> Case<'a> {
         if let Some(apart) = farthest_apart(runs).filter(|apart| apart.ratio < APART) {
             return Finding::Apart(apart);
         }
-        let sockets = |run: &&Run| run.hosts().is_some_and(|hosts| hosts > 1) && run.rdma == Some(false);
-        match runs.iter().find(sockets) {
-            Some(run) => Finding::Sockets(run),
-            None => Finding::Healthy,
+        let tcp = |run: &&Run| run.rdma == Some(false) && run.hosts().is_some_and(|hosts| hosts > 1);
+        runs.iter().find(tcp).map_or(Finding::Healthy, Finding::Tcp)
+    }
+
+    /// Figures that measure nothing.
+    fn invalid(&self) -> Option<Finding<'a>> {
+        let runs = &self.log.runs;
+        let mut rows = runs.iter().flat_map(|run| &run.rows);
+        if let Some(row) = rows.find(|row| is_negative(row)) {
+            return Some(Finding::Negative(row));
         }
+        let run = runs.iter().find(|run| !run.rows.is_empty())?;
+        if runs.iter().all(|run| run.nranks() == Some(1)) {
+            return Some(Finding::Alone(run));
+        }
+        runs.iter().find(|run| is_zero(run)).map(Finding::Zero)
+    }
+
+    fn degraded(&self) -> Option<Finding<'a>> {
+        let runs = &self.log.runs;
+        let slow = runs.iter().find_map(|run| {
+            let ratio = rows::expect_ratio(run, self.known.expect)?;
+            (ratio < EXPECTED).then_some(Finding::Slow(run, ratio))
+        });
+        let limit = || self.log.fault.limit.as_deref().map(Finding::Limit);
+        let fallen = || {
+            runs.iter().find_map(|run| {
+                let Falls { cliff, dip } = falls(run);
+                cliff.map(|fall| Finding::Cliff(run, fall)).or(dip.map(|fall| Finding::Dip(run, fall)))
+            })
+        };
+        slow.or_else(limit).or_else(fallen).or_else(|| placed(runs).map(Finding::Placed))
     }
 }
 
 fn is_negative(row: &Row) -> bool {
-    let below = |value: Option<f64>| value.is_some_and(|value| value < 0.0);
-    let half = |half: &Half| {
-        below(half.time)
-            || below(half.algbw)
-            || below(half.busbw)
-            || half.wrong.is_some_and(|wrong| wrong < 0)
-    };
-    row.size.is_some_and(|size| size < 0)
-        || row.count.is_some_and(|count| count < 0)
-        || row.halves().into_iter().any(half)
+    let counts = [row.size, row.count, row.out_of_place.wrong, row.in_place.wrong];
+    let figures = row.halves().into_iter().flat_map(|half| [half.time, half.algbw, half.busbw]);
+    counts.into_iter().flatten().any(|count| count < 0) || figures.flatten().any(|figure| figure < 0.0)
 }
 
-/// The first size, from small to large, that is far below a smaller one.
-pub(super) fn fall(run: &Run) -> Option<Fall<'_>> {
-    let mut rows: Vec<(&Row, i64, f64)> = run
-        .rows
-        .iter()
-        .filter_map(|row| Some((row, row.size?, row.busbw()?)))
-        .filter(|(_, size, _)| *size >= LARGE)
-        .collect();
-    rows.sort_by_key(|(_, size, _)| *size);
-    let (first, ..) = rows.first()?;
-    let (mut best, mut most, mut last_good): (&Row, f64, &Row) = (*first, 0.0, *first);
-    for (at, (row, size, busbw)) in rows.iter().enumerate() {
-        let smaller = best.size.is_some_and(|best| best < *size);
-        if smaller && most >= LEAST && *busbw < FALLEN * most {
-            let lasts = rows[at..].iter().all(|(_, _, later)| *later < FALLEN * most);
-            return Some(Fall { row, best, last_good, lasts });
-        }
-        last_good = row;
-        if *busbw > most {
-            (best, most) = (row, *busbw);
-        }
-    }
-    None
+/// Whether the algorithm has a bandwidth and the bus has none in every row, which is so for one rank.
+fn is_zero(run: &Run) -> bool {
+    let halves = || run.usable().flat_map(Row::halves);
+    halves().any(|half| half.algbw.is_some_and(|algbw| algbw >= LEAST))
+        && halves().any(|half| half.busbw.is_some())
+        && halves().all(|half| half.busbw.is_none_or(|busbw| busbw == 0.0))
 }
 
-/// Of two runs on the same hosts, one with unequal ranks on them and one with equal: their peaks,
-/// where the first is far below.
-fn placed(runs: &[Run]) -> Option<(f64, f64)> {
-    let hosts = |run: &Run| run.ranks_of.keys().cloned().collect::<Vec<String>>();
-    let equal = |run: &Run| run.ranks_of.values().all(|ranks| Some(ranks) == run.ranks_of.values().next());
-    let several = || runs.iter().filter(|run| run.ranks_of.len() > 1);
-    let mut best: BTreeMap<Vec<String>, f64> = BTreeMap::new();
-    for run in several().filter(|run| equal(run)) {
-        let Some((_, _, peak)) = run.peak() else { continue };
-        let known = best.entry(hosts(run)).or_default();
-        *known = known.max(peak);
+/// What must be the same for two rows to be compared by size.
+type Alike<'a> = (Option<&'a str>, Option<&'a str>, Option<i128>, Option<&'a str>, Option<&'a str>);
+
+fn alike(row: &Row) -> Alike<'_> {
+    (row.kind.as_deref(), row.redop.as_deref(), row.root, row.algo.as_deref(), row.proto.as_deref())
+}
+
+/// Sizes below half of the best at smaller ones.
+pub(super) fn falls(run: &Run) -> Falls {
+    let mut groups: BTreeMap<(usize, Alike<'_>), Vec<(i128, f64)>> = BTreeMap::new();
+    for row in &run.rows {
+        if let Some((size, busbw)) = row.size.zip(row.busbw()).filter(|(size, _)| *size >= LARGE) {
+            groups.entry((row.file, alike(row))).or_default().push((size, busbw));
+        }
     }
-    several().filter(|run| !equal(run)).find_map(|run| {
-        let (low, high) = (run.peak()?.2, *best.get(&hosts(run))?);
-        (low < PLACED * high).then_some((low, high))
+    let mut all = Falls::default();
+    for mut rows in groups.into_values() {
+        rows.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)));
+        let Falls { cliff, dip } = of_sizes(&rows);
+        all.cliff = all.cliff.or(cliff);
+        all.dip = all.dip.or(dip);
+    }
+    all
+}
+
+/// The falls of sizes in rising order; equal sizes may follow each other.
+fn of_sizes(rows: &[(i128, f64)]) -> Falls {
+    // The best of all smaller sizes, and the size before.
+    let (mut best, mut before): (f64, Option<(i128, f64)>) = (0.0, None);
+    let (mut open, mut falls) = (None, Falls::default());
+    for same in rows.chunk_by(|a, b| a.0 == b.0) {
+        let size = same[0].0;
+        let fallen = same.iter().find(|(_, busbw)| best >= LEAST && *busbw < FALLEN * best);
+        match (fallen, before) {
+            (Some((_, busbw)), Some((before, at_before))) => {
+                open = open.or(Some(Fall { size, busbw: *busbw, before, at_before, best }));
+            }
+            (None, _) | (Some(_), None) => falls.dip = falls.dip.or(open.take()),
+        }
+        // The highest comes first.
+        best = best.max(same[0].1);
+        before = Some((size, same[0].1));
+    }
+    falls.cliff = open;
+    falls
+}
+
+/// Of two runs on the same hosts, the one with an unequal number of ranks on each that is far below
+/// one with an equal number.
+fn placed(runs: &[Run]) -> Option<Placed> {
+    let mut even: BTreeMap<(Option<&str>, Vec<&str>), f64> = BTreeMap::new();
+    let mut uneven = Vec::new();
+    for run in runs {
+        let ranks = run.ranks_per_host();
+        let (Some(most), Some(fewest), Some(peak)) =
+            (ranks.values().max(), ranks.values().min(), run.peak_busbw())
+        else {
+            continue;
+        };
+        let key = (run.test.as_deref(), ranks.keys().copied().collect());
+        if most == fewest {
+            let known = even.entry(key).or_insert(peak);
+            *known = known.max(peak);
+        } else {
+            uneven.push((key, peak, (*most, *fewest)));
+        }
+    }
+    uneven.into_iter().find_map(|(key, peak, ranks)| {
+        let even = *even.get(&key)?;
+        (peak < APART * even).then_some(Placed { even, uneven: peak, ranks })
     })
 }
 
-/// Runs that can be compared: the collective, its ranks, and those of each host.
-type Parts = (Option<String>, Option<u32>, BTreeMap<String, u32>);
-
-/// Where runs of the same collective, hosts and ranks differ most.
-pub(super) fn farthest_apart(runs: &[Run]) -> Option<Apart> {
-    // The lowest and the highest figure of each size, and how many runs have it.
-    let mut groups: BTreeMap<Parts, BTreeMap<i64, (f64, f64, usize)>> = BTreeMap::new();
+/// Where two runs over the same parts differ most, if they differ.
+pub(super) fn farthest_apart(runs: &[Run]) -> Option<Apart<'_>> {
+    type Parts<'a> = (Option<&'a str>, BTreeSet<&'a str>, Option<u64>, Option<u64>);
+    // Of each collective on the same hosts, the lowest and highest figure at each size.
+    let mut numbers: BTreeMap<Parts<'_>, usize> = BTreeMap::new();
+    let mut seen: BTreeMap<(usize, Alike<'_>, i128), (f64, f64, &Run)> = BTreeMap::new();
+    if runs.len() < 2 {
+        return None;
+    }
     for run in runs {
-        let sizes: BTreeMap<i64, f64> = run
-            .rows
-            .iter()
-            .filter(|row| row.is_usable())
-            .filter_map(|row| Some((row.size?, row.busbw()?)))
-            .collect();
-        let group = groups.entry((run.test.clone(), run.ranks(), run.ranks_of.clone())).or_default();
-        for (size, busbw) in sizes {
-            let (low, high, count) = group.entry(size).or_insert((busbw, busbw, 0));
-            (*low, *high, *count) = (low.min(busbw), high.max(busbw), *count + 1);
+        let hosts = run.ranks_per_host().into_keys().collect();
+        let parts: Parts<'_> = (run.test.as_deref(), hosts, run.hosts(), run.nranks());
+        let next = numbers.len();
+        let number = *numbers.entry(parts).or_insert(next);
+        let mut best: BTreeMap<(Alike<'_>, i128), f64> = BTreeMap::new();
+        for row in run.usable() {
+            if let Some((size, busbw)) = row.size.zip(row.busbw()) {
+                let known = best.entry((alike(row), size)).or_insert(busbw);
+                *known = known.max(busbw);
+            }
+        }
+        for ((alike, size), busbw) in best {
+            let range = seen.entry((number, alike, size)).or_insert((busbw, busbw, run));
+            (range.0, range.1) = (range.0.min(busbw), range.1.max(busbw));
         }
     }
-    let sizes = groups.values().flatten().filter(|(_, (_, high, count))| *count > 1 && *high > 0.0);
-    let apart =
-        sizes.map(|(size, (low, high, _))| Apart { size: *size, ratio: low / high, figures: (*low, *high) });
-    apart.min_by(|a, b| a.ratio.total_cmp(&b.ratio))
+    let apart = seen.into_iter().filter(|(_, (low, high, _))| *high >= LEAST && low < high);
+    let apart = apart.map(|((.., size), (low, high, run))| Apart {
+        run,
+        size,
+        ratio: low / high,
+        figures: (low, high),
+    });
+    apart.min_by(|a, b| a.ratio.total_cmp(&b.ratio).then(a.size.cmp(&b.size)))
 }

@@ -1,9 +1,17 @@
-//! Rows and facts of a run as JSON: the unit is in the key, and what is absent has no key.
+//! Rows and facts of a run as JSON: what is absent has no key.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
-use super::{super::Expectation, Facts, judge};
-use crate::nccl_tests::{Half, Layout, Log, Row, Run, Step};
+use super::{
+    super::{Expectation, Facts},
+    judge,
+};
+use crate::nccl_tests::{Half, Layout, Log, Row, Run};
+
+/// A whole number, also one beyond 2^63.
+pub(super) fn integer(value: i128) -> Option<Value> {
+    Number::from_i128(value).map(Value::Number)
+}
 
 /// All rows, in input order. `names` are those of the files.
 pub(super) fn rows(log: &Log, names: &[&str]) -> Vec<Map<String, Value>> {
@@ -25,97 +33,72 @@ pub(super) fn rows(log: &Log, names: &[&str]) -> Vec<Map<String, Value>> {
 
 fn of_row(row: &Row) -> Facts {
     let mut facts = Facts::default();
-    facts.put("size", row.size);
-    facts.put("count", row.count);
-    facts.put("type", row.dtype.as_deref());
+    facts.put("size", row.size.and_then(integer));
+    facts.put("count", row.count.and_then(integer));
+    facts.put("type", row.kind.as_deref());
     facts.put("redop", row.redop.as_deref());
-    facts.put("root", row.root);
-    for (way, half) in [("oop", &row.out), ("ip", &row.inside)] {
-        let Half { time, event_time, algbw, busbw, wrong, max_delta } = *half;
-        facts.put(&format!("{way}_time_us"), time);
-        facts.put(&format!("{way}_hipevt_us"), event_time);
-        facts.put(&format!("{way}_algbw"), algbw);
-        facts.put(&format!("{way}_busbw"), busbw);
-        facts.put(&format!("{way}_wrong"), wrong);
-        facts.put(&format!("{way}_max_delta"), max_delta);
+    facts.put("root", row.root.and_then(integer));
+    for (place, half) in [("oop", &row.out_of_place), ("ip", &row.in_place)] {
+        let Half { time, event_time, algbw, busbw, wrong, deviation } = half;
+        facts.put(&format!("{place}_time_us"), *time);
+        facts.put(&format!("{place}_hipevt_us"), *event_time);
+        facts.put(&format!("{place}_algbw"), *algbw);
+        facts.put(&format!("{place}_busbw"), *busbw);
+        facts.put(&format!("{place}_wrong"), wrong.and_then(integer));
+        facts.put(&format!("{place}_max_delta"), *deviation);
     }
     facts.put("algo", row.algo.as_deref());
     facts.put("proto", row.proto.as_deref());
-    facts.put("nchannels", row.channels);
+    facts.put("nchannels", row.channels.and_then(integer));
     facts
 }
 
 /// The keys that stand once a run.
-pub(super) fn of_run(run: &Run, expect: Option<Expectation>, hang: bool, facts: &mut Facts) {
+pub(super) fn of_run(run: &Run, expect: Option<Expectation>, facts: &mut Facts) {
     facts.put("test", run.test.as_deref());
-    facts.put("layout", run.layout.map(Layout::word));
-    facts.put("nranks", run.ranks());
+    facts.put("version", run.version.as_deref());
+    facts.put(
+        "layout",
+        run.layout.map(|layout| match layout {
+            Layout::Old => "old",
+            Layout::New => "new",
+        }),
+    );
+    facts.put("nranks", run.nranks());
     facts.put("hosts", run.hosts());
     facts.put("copies", run.copies());
     facts.put("rdma", run.rdma);
+    facts.put("validated", run.validated());
     facts.put("out_of_bounds", run.out_of_bounds);
     facts.put("avg_busbw_gb_s", run.average);
-    let last = run.rows.iter().rev().find(|row| row.is_usable()).and_then(|row| row.size);
-    facts.put("last_size", last);
-    if hang {
-        facts.put("stuck_at", stuck_at(run));
-    }
     if run.rows.is_empty() {
         return;
     }
-    facts.put("validated", Some(run.validated()));
-    facts.put("wrong_total", run.wrong());
-    let bad = |row: &&Row| row.halves().into_iter().any(|half| half.wrong.is_some_and(|wrong| wrong > 0));
-    facts.put("bad_sizes", Some(run.rows.iter().filter(bad).filter_map(|row| row.size).collect::<Vec<_>>()));
-    let usable = run.rows.iter().filter(|row| row.is_usable()).count();
-    facts.put("usable_rows", Some(usable));
-    facts.put("zero_size_rows", Some(run.rows.iter().filter(|row| row.size == Some(0)).count()));
-    let times = run.rows.iter().filter(|row| row.is_usable()).filter_map(|row| row.out.time);
-    facts.put("min_latency_us", times.min_by(f64::total_cmp));
-    if let Some((row, half, busbw)) = run.peak() {
-        facts.put("peak_busbw_gb_s", Some(busbw));
-        facts.put("peak_size", row.size);
-        facts.put("busbw_as_gbit_s", Some(busbw * 8.0));
-        facts.put("factor", factor(run, half));
-    }
+    let wrong = run.wrong_total();
+    facts.put("wrong_total", wrong.and_then(integer));
+    let bad = run.bad_sizes().into_iter().filter_map(integer).collect();
+    facts.put("bad_sizes", wrong.map(|_| Value::Array(bad)));
+    facts.put("zero_size_rows", Some(run.own_rows().filter(|row| row.size == Some(0)).count()));
+    facts.put("usable_rows", Some(run.usable().count()));
+    facts.put("min_latency_us", run.min_latency());
+    facts.put("last_size", run.last_size().and_then(integer));
     facts.put("expect_ratio", expect_ratio(run, expect));
-    match judge::fall(run) {
-        Some(fall) if fall.lasts => facts.put("cliff_after", fall.last_good.size),
-        Some(fall) => facts.put("dip_size", fall.row.size),
-        None => {}
+    if let Some((row, half)) = run.peak() {
+        facts.put("peak_busbw_gb_s", half.busbw);
+        facts.put("peak_size", row.size.and_then(integer));
+        facts.put("busbw_as_gbit_s", half.busbw.map(|busbw| busbw * 8.0));
+        facts.put("factor", run.factor());
     }
+    let falls = judge::falls(run);
+    facts.put("cliff_after", falls.cliff.and_then(|fall| integer(fall.before)));
+    facts.put("dip_size", falls.dip.and_then(|fall| integer(fall.size)));
 }
 
-/// Bus bandwidth by algorithm bandwidth, as the formula that it is near to.
-fn factor(run: &Run, half: &Half) -> Option<f64> {
-    let ratio = half.busbw? / half.algbw.filter(|algbw| *algbw > 0.0)?;
-    let n = f64::from(run.ranks()?);
-    [1.0, (n - 1.0) / n, 2.0 * (n - 1.0) / n]
-        .into_iter()
-        .find(|factor| (ratio - factor).abs() <= 0.02 * factor)
-}
-
-/// Measured by expected: below 1 is always worse.
+/// The peak by what is expected: below 1 is worse.
 pub(super) fn expect_ratio(run: &Run, expect: Option<Expectation>) -> Option<f64> {
     match expect? {
-        Expectation::Bandwidth(bits) => Some(run.peak()?.2 * 8e9 / bits),
+        Expectation::Bandwidth(bits) => Some(run.peak_busbw()? * 8e9 / bits),
+        // One size's time is not what these programs are run for.
         Expectation::Latency(_) => None,
-    }
-}
-
-/// The size at which a run that was ended is likely to hang.
-pub(super) fn stuck_at(run: &Run) -> Option<i64> {
-    let mut sizes = run.rows.iter().rev().filter(|row| row.is_usable()).filter_map(|row| row.size);
-    let Some(last) = sizes.next() else { return run.least };
-    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a size in bytes")]
-    let times = |factor: f64| (last as f64 * factor) as i64;
-    match (run.step, sizes.next()) {
-        (Some(Step::Factor(factor)), _) => Some(times(factor)),
-        (Some(Step::Bytes(bytes)), _) => last.checked_add(bytes),
-        (None, Some(before)) if before > 0 && last % before == 0 && last > before => {
-            last.checked_mul(last / before)
-        }
-        (None, Some(before)) if last > before => last.checked_add(last - before),
-        (None, _) => None,
     }
 }
