@@ -231,7 +231,9 @@ impl Probe for Gemm {
         let settings = &ctx.settings.compute.gemm;
         let size = usize::try_from(settings.size).unwrap_or_default();
         let (task, load) = match self.load {
-            Load::Burst => (Task { size, burst: settings.burst, dtypes: Vec::new(), windows: false }, 0.0),
+            Load::Burst => {
+                (Task { size, burst: settings.burst, dtypes: settings.types.clone(), windows: false }, 0.0)
+            }
             Load::Sustained => {
                 let dtypes = vec![Dtype::Bf16];
                 (Task { size, burst: settings.sustained, dtypes, windows: true }, settings.sustained)

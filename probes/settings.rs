@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::Cost;
+use crate::{Cost, gemm::Dtype};
 
 /// What a probe may know of the configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -133,6 +133,8 @@ pub struct ComputeSettings {
 pub struct GemmSettings {
     /// Rows and columns of the square matrices.
     pub size: u32,
+    /// The types of numbers.
+    pub types: Vec<Dtype>,
     /// For how long products of a type are repeated, in seconds: the burst.
     pub burst: f64,
     /// The same for `gemm_sustained`.

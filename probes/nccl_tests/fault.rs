@@ -90,8 +90,7 @@ impl Fault {
     }
 }
 
-/// Beginnings of lines, in lower case, that only these programs print (FORMATS: stderr of
-/// nccl-tests' and rccl-tests' option parsing).
+/// Beginnings of lines, in lower case, with which these programs refuse their options (common.cu).
 const OWN: [&str; 4] =
     ["invalid number of gpus", "invalid size specified", "[error] the number of requested gpus", "usage: "];
 

@@ -40,8 +40,8 @@ pub(super) enum Figure {
     Deviation,
 }
 
-/// Sizes of elements in bytes, by the names that NCCL and RCCL print.
-const TYPES: [(&str, u8); 22] = [
+/// Sizes of elements in bytes, by the names that nccl-tests and rccl-tests print.
+const TYPES: [(&str, u8); 16] = [
     ("int8", 1),
     ("uint8", 1),
     ("char", 1),
@@ -51,19 +51,13 @@ const TYPES: [(&str, u8); 22] = [
     ("int64", 8),
     ("uint64", 8),
     ("half", 2),
-    ("float16", 2),
     ("bfloat16", 2),
     ("float", 4),
-    ("float32", 4),
     ("double", 8),
-    ("float64", 8),
     ("f8e4m3", 1),
     ("f8e5m2", 1),
     ("fp8_e4m3", 1),
     ("fp8_e5m2", 1),
-    ("float8_e4m3", 1),
-    ("float8_e5m2", 1),
-    ("fp8", 1),
 ];
 
 /// Bytes of an element.

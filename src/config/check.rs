@@ -157,6 +157,7 @@ pub(super) fn check(raw: Raw, problems: &mut Vec<String>) -> Config {
             .collect(),
         gemm: GemmSettings {
             size: c.within("probe.gemm.size", raw.probe.gemm.size, 256..=32_768),
+            types: c.some("probe.gemm.types", raw.probe.gemm.types),
             burst: burst.as_secs_f64(),
             sustained: load.as_secs_f64(),
         },
@@ -305,6 +306,16 @@ impl Checker<'_> {
     fn mib(&mut self, key: &str, leaf: Leaf<u32>) -> usize {
         let mib = self.within(key, leaf, MIB);
         usize::try_from(mib).unwrap_or_default() << 20
+    }
+
+    /// A list that may not be empty.
+    fn some<T>(&mut self, key: &str, leaf: Leaf<Vec<T>>) -> Vec<T> {
+        let right = leaf.0.is_ok();
+        let list = self.take(key, leaf);
+        if right && list.is_empty() {
+            self.wrong(key, "an empty list is impossible: there would be nothing to measure");
+        }
+        list
     }
 
     fn directories(&mut self, key: &str, leaf: Leaf<Vec<PathBuf>>) -> Vec<PathBuf> {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use humantime_serde::re::humantime;
-use probes::Cost;
+use probes::{Cost, gemm::Dtype};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
 use super::LogFormat;
@@ -185,6 +185,7 @@ pub(super) struct Gemm {
     pub(super) enabled: Leaf<bool>,
     pub(super) interval: Leaf<Span>,
     pub(super) timeout: Leaf<Span>,
+    pub(super) types: Leaf<Vec<Dtype>>,
     pub(super) size: Leaf<u32>,
     pub(super) burst: Leaf<Span>,
 }

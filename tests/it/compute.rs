@@ -43,7 +43,7 @@ impl Node {
             "active = true\noccupancy.check = false\n\
              budget = {{ gpu_seconds_per_hour = 3600.0, heavy_runs_per_hour = 1000 }}\n\
              [compute]\nlibrary_directories = [{:?}]\nenvironment = [\"FAKE_GPUS={gpus}\", \"FAKE_FAULT={fault}\"]\n\
-             [probe.gemm]\ninterval = \"7d\"\nsize = 256\nburst = \"5ms\"\n\
+             [probe.gemm]\ninterval = \"7d\"\nsize = 256\nburst = \"5ms\"\ntypes = [\"bf16\", \"fp16\", \"fp8\", \"tf32\", \"fp32\"]\n\
              [probe.gemm_sustained]\nload = \"300ms\"\n\
              [probe.hbm]\ninterval = \"7d\"\nsize_mib = 1\n\
              [probe.host_copy]\ninterval = \"7d\"\nsize_mib = 1\n\
