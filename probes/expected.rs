@@ -8,12 +8,17 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 /// The tables, by name, as they are written.
-pub const FILES: [(&str, &str); 6] = [
+pub const FILES: [(&str, &str); 11] = [
+    ("a100", include_str!("expected/a100.toml")),
     ("b200", include_str!("expected/b200.toml")),
     ("h100", include_str!("expected/h100.toml")),
     ("h200", include_str!("expected/h200.toml")),
+    ("mi210", include_str!("expected/mi210.toml")),
+    ("mi250", include_str!("expected/mi250.toml")),
+    ("mi300a", include_str!("expected/mi300a.toml")),
     ("mi300x", include_str!("expected/mi300x.toml")),
     ("mi325x", include_str!("expected/mi325x.toml")),
+    ("mi350x", include_str!("expected/mi350x.toml")),
     ("mi355x", include_str!("expected/mi355x.toml")),
 ];
 
@@ -27,10 +32,22 @@ pub struct Sku {
     pub vendor: u16,
     /// PCI device ids; none where no public list has them.
     pub devices: Vec<u16>,
-    /// Parts of the name that its driver gives it.
+    /// Names that drivers give it.
     pub models: Vec<String>,
+    /// Who says so, by a short word.
+    pub sources: BTreeMap<String, Source>,
     /// What it does.
     pub expected: Vec<Expected>,
+}
+
+/// Who says a value.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// What it is, with its version or date as far as known.
+    pub title: String,
+    /// Where it is; none if it is not on the web.
+    pub url: Option<String>,
 }
 
 /// One value.
@@ -50,13 +67,11 @@ pub struct Expected {
     pub value: f64,
     /// What the number is.
     pub kind: Kind,
-    /// How it came about, as far as is known.
+    /// The program that measured it, sizes and versions, as far as is known.
     #[serde(default)]
     pub conditions: String,
-    /// Who says so.
+    /// The word of its source.
     pub source: String,
-    /// Where.
-    pub url: Option<String>,
 }
 
 /// What a number is.
@@ -85,8 +100,7 @@ impl Kind {
 /// The table of a part, by its ids or by the name that its driver gives it.
 pub fn find<'a>(skus: &'a [Sku], vendor: u16, device: u16, model: Option<&str>) -> Option<&'a Sku> {
     let of = |sku: &&Sku| sku.vendor == vendor;
-    let named =
-        |sku: &&Sku| model.is_some_and(|model| sku.models.iter().any(|part| model.contains(part.as_str())));
+    let named = |sku: &&Sku| model.is_some_and(|model| sku.models.iter().any(|name| name == model));
     skus.iter()
         .filter(of)
         .find(|sku| sku.devices.contains(&device))

@@ -46,13 +46,14 @@ mod tests {
     fn every_value_has_a_source_a_metric_and_a_size_that_can_be() {
         for (name, sku) in tables() {
             assert!(!sku.expected.is_empty() && !sku.models.is_empty(), "{name}");
+            for (word, source) in &sku.sources {
+                assert!(sku.expected.iter().any(|expected| expected.source == *word), "{name}: {word}");
+                assert!(source.title.len() > 10, "{name}: {word}");
+                assert!(source.url.as_ref().is_none_or(|url| url.starts_with("https://")), "{name}: {word}");
+            }
             for expected in &sku.expected {
                 assert!(sane(expected), "{name}: {expected:?}");
-                assert!(expected.source.len() > 10, "{name}: {expected:?}");
-                assert!(
-                    expected.url.as_ref().is_none_or(|url| url.starts_with("https://")),
-                    "{name}: {expected:?}"
-                );
+                assert!(sku.sources.contains_key(&expected.source), "{name}: {expected:?}");
                 for label in expected.labels.keys() {
                     assert!(metric(expected).labels.contains(&label.as_str()), "{name}: {label}");
                 }
@@ -76,7 +77,10 @@ mod tests {
             (0x1002, 0x74a1, None, Some("AMD Instinct MI300X")),
             (0x1002, 0x0000, Some("AMD Instinct MI355X OAM"), Some("AMD Instinct MI355X")),
             (0x10de, 0x2330, None, Some("NVIDIA H100 SXM")),
+            (0x1002, 0x75a3, None, Some("AMD Instinct MI355X")),
             (0x10de, 0x2335, Some("NVIDIA H200"), Some("NVIDIA H200 SXM")),
+            (0x10de, 0x0000, Some("NVIDIA GB200"), None),
+            (0x10de, 0x0000, Some("NVIDIA H200 NVL"), None),
             (0x10de, 0x0000, Some("NVIDIA B200"), Some("NVIDIA B200")),
             (0x1002, 0x0000, Some("NVIDIA B200"), None),
             (0x10de, 0x20b0, Some("NVIDIA A100-SXM4-40GB"), None),

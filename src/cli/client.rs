@@ -1,6 +1,10 @@
 //! The commands that ask the running agent.
 
-use std::{process::ExitCode, time::Duration};
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use hyper::StatusCode;
@@ -52,7 +56,7 @@ async fn run(config: &Config, command: Command) -> anyhow::Result<ExitCode> {
     let client = Client::new(socket, ANSWER);
     match command {
         Command::List { json } => list::main(config, json).await,
-        Command::Check { format, max_age } => Ok(check(&client, format, max_age).await),
+        Command::Check { format, max_age } => check(&client, format, max_age).await,
         Command::Probe { test, target, peer, json } => {
             let wanted = Wanted { test, target, peer };
             probe(config, &wanted, json).await
@@ -66,7 +70,7 @@ async fn run(config: &Config, command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-async fn check(client: &Client, format: CheckFormat, max_age: Option<Duration>) -> ExitCode {
+async fn check(client: &Client, format: CheckFormat, max_age: Option<Duration>) -> anyhow::Result<ExitCode> {
     let seen = match client.get("/api/v1/status").await {
         Ok((status, text)) if status.is_success() => serde_json::from_str::<Seen>(&text)
             .map_err(|error| format!("the agent's answer is not understood: {error}")),
@@ -75,8 +79,8 @@ async fn check(client: &Client, format: CheckFormat, max_age: Option<Duration>) 
     };
     let seen = seen.as_ref().map_err(String::as_str);
     let (text, code) = check::check(seen, format, max_age.map(|age| age.as_secs_f64()), epoch_seconds());
-    print(&text);
-    ExitCode::from(code)
+    print(&text)?;
+    Ok(ExitCode::from(code))
 }
 
 /// Asks the agent for a run; without one, a passive probe is run here.
@@ -85,7 +89,7 @@ async fn probe(config: &Config, wanted: &Wanted, json: bool) -> anyhow::Result<E
     let asked = if json { run_as_json(&client, wanted).await } else { run_as_text(&client, wanted).await };
     match asked {
         Ok((status, text)) => {
-            print(text.trim_end());
+            print(text.trim_end())?;
             Ok(if status.is_success() { ExitCode::SUCCESS } else { ExitCode::from(UNKNOWN) })
         }
         Err(error) if error.away() && wanted.peer.is_none() => {
@@ -141,12 +145,31 @@ struct State {
 
 async fn post(client: &Client, path: &str, body: &serde_json::Value) -> anyhow::Result<ExitCode> {
     let (status, text) = client.post(path, body).await?;
-    print(text.trim_end());
+    print(text.trim_end())?;
     Ok(if status.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Prints for people and pipes; a closed pipe is no error.
-#[expect(clippy::print_stdout, reason = "this is what the commands are for")]
-pub(super) fn print(text: &str) {
-    println!("{text}");
+///
+/// # Errors
+///
+/// When it can't be written: a full disk.
+pub(super) fn print(text: &str) -> anyhow::Result<()> {
+    match writeln!(io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The same for commands that do nothing else.
+pub(super) fn printed(text: &str) -> ExitCode {
+    match print(text) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("fabricpulse: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }

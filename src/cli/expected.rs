@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use probes::expected::{Expected, Sku};
+use probes::expected::{Expected, Sku, Source};
 
-use super::client::print;
+use super::client::printed;
 use crate::expected;
 
 /// The name of a table, or part of a model's name, is not known.
@@ -23,12 +23,14 @@ pub(crate) fn main(wanted: Option<&str>) -> ExitCode {
         eprintln!("fabricpulse: there is no table of {:?}; known are {known}", wanted.unwrap_or_default());
         return ExitCode::from(USAGE);
     }
-    for (_, sku) in chosen {
-        print(&sku.name);
-        sku.expected.iter().for_each(|expected| print(&line(expected)));
-        print("");
-    }
-    ExitCode::SUCCESS
+    printed(&chosen.iter().map(|(_, sku)| table(sku)).collect::<Vec<_>>().join("\n\n"))
+}
+
+fn table(sku: &Sku) -> String {
+    let values = sku.expected.iter().map(line);
+    let sources = sku.sources.iter().map(|(word, source)| origin(word, source));
+    let name = std::iter::once(sku.name.clone());
+    name.chain(values).chain(sources).collect::<Vec<_>>().join("\n")
 }
 
 fn line(expected: &Expected) -> String {
@@ -37,9 +39,14 @@ fn line(expected: &Expected) -> String {
     labels.extend(expected.gpus.map(|gpus| format!("{gpus} GPUs")));
     labels.extend(expected.bytes.map(|bytes| format!("{bytes} B")));
     let (value, kind) = (quantity(expected), expected.kind.word());
-    let told = [expected.conditions.as_str(), &expected.source, expected.url.as_deref().unwrap_or_default()];
-    let told = told.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
-    format!("  {kind:<9} {value:>14}  {}{{{}}}\n            {told}", expected.metric, labels.join(","))
+    let told = format!("[{}] {}", expected.source, expected.conditions);
+    let metric = format!("{}{{{}}}", expected.metric, labels.join(","));
+    format!("  {kind:<9} {value:>14}  {metric}\n            {}", told.trim_end())
+}
+
+fn origin(word: &str, source: &Source) -> String {
+    let at = source.url.as_ref().map(|url| format!("\n            {url}")).unwrap_or_default();
+    format!("  [{word}] {}{at}", source.title)
 }
 
 /// The value in the unit that people use.

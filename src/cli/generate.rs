@@ -4,7 +4,7 @@ use std::{collections::HashSet, fmt::Write as _, process::ExitCode};
 
 use probes::{MetricKind, MetricSpec};
 
-use super::client::print;
+use super::client::printed;
 use crate::{config::DEFAULT_TOML, metrics::PREFIX};
 
 /// What can be printed.
@@ -18,10 +18,9 @@ pub(crate) enum What {
 
 pub(crate) fn main(what: What) -> ExitCode {
     match what {
-        What::Config => print(DEFAULT_TOML.trim_end()),
-        What::Metrics => print(reference().trim_end()),
+        What::Config => printed(DEFAULT_TOML.trim_end()),
+        What::Metrics => printed(reference().trim_end()),
     }
-    ExitCode::SUCCESS
 }
 
 /// The metric reference.

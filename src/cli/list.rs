@@ -28,11 +28,10 @@ pub(super) async fn main(config: &Config, as_json: bool) -> anyhow::Result<ExitC
     }
     let rows = rows(config, &inventory);
     if as_json {
-        print(&serde_json::to_string_pretty(&object(config, &inventory, &rows))?);
+        print(&serde_json::to_string_pretty(&object(config, &inventory, &rows))?)?;
     } else {
-        parts(&inventory).iter().for_each(|line| print(line));
-        print("");
-        rows.iter().for_each(|row| print(&words(row)));
+        let rows = rows.iter().map(words).collect::<Vec<_>>().join("\n");
+        print(&format!("{}\n\n{rows}", parts(&inventory).join("\n")))?;
     }
     Ok(ExitCode::SUCCESS)
 }

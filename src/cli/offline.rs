@@ -54,9 +54,9 @@ pub(super) async fn main(
     let worst = Verdict::worst(reports.iter().map(|report| report.verdict));
     if as_json {
         let reports: Vec<_> = reports.iter().map(object).collect();
-        print(&json!({ "probe": test, "verdict": worst, "reports": reports }).to_string());
+        print(&json!({ "probe": test, "verdict": worst, "reports": reports }).to_string())?;
     } else {
-        reports.iter().for_each(|report| print(lines(report).trim_end()));
+        print(reports.iter().map(lines).collect::<String>().trim_end())?;
     }
     Ok(ExitCode::SUCCESS)
 }

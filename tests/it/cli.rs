@@ -1,6 +1,11 @@
 //! The command line, with an agent and without.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use crate::agent::Machine;
 
@@ -220,4 +225,38 @@ fn saved_output_is_read_without_an_agent_and_the_status_says_only_whether_it_cou
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
         assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{arguments:?}: {output:?}");
     }
+}
+
+#[test]
+fn a_reader_that_goes_is_no_error_and_a_full_disk_is_one() {
+    let expected = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fabricpulse"));
+        command.arg("expected").stderr(Stdio::piped());
+        command
+    };
+    let mut child = expected().stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let gone = child.wait_with_output().unwrap();
+    assert!(gone.status.success() && gone.stderr.is_empty(), "{gone:?}");
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let full = expected().stdout(full).spawn().unwrap().wait_with_output().unwrap();
+    assert_eq!(full.status.code(), Some(1));
+    assert!(text(&full).contains("cannot write to standard output: No space left on device"), "{full:?}");
+}
+
+#[test]
+fn expected_tells_each_value_with_who_says_so() {
+    let machine = Machine::recorded("mi300x");
+    let known = text(&machine.run(&["expected", "MI325X"]));
+    assert!(
+        known.contains("threshold  669.0 TFLOP/s  gemm_flops{dtype=\"bf16\"}\n            [rvs] "),
+        "{known}"
+    );
+    assert!(known.contains("  [rvs] ROCm Validation Suite, "), "{known}");
+    let unknown = machine.run(&["expected", "voodoo"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(
+        text(&unknown).contains("there is no table of \"voodoo\"; known are a100, b200, "),
+        "{unknown:?}"
+    );
 }
