@@ -228,6 +228,7 @@ fn saved_output_is_read_without_an_agent_and_the_status_says_only_whether_it_cou
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a test chooses where the command writes")]
 fn a_reader_that_goes_is_no_error_and_a_full_disk_is_one() {
     let expected = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fabricpulse"));
