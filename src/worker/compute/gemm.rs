@@ -138,14 +138,12 @@ struct Numbers {
 
 impl Numbers {
     fn of(dtype: Dtype, shape: &Shape, tiles: &[Vec<f32>; 2]) -> Numbers {
-        let [a, b] = tiles.each_ref().map(|tile| {
-            tile.iter().map(|value| shape.input.decode(shape.input.encode(*value))).collect::<Vec<f32>>()
-        });
+        let factors = tiles.each_ref().map(|tile| shape.input.bytes_of(tile));
+        let [a, b] = factors.each_ref().map(|bytes| shape.input.values_of(bytes));
         let (input_rounding, sum_rounding) = roundings(dtype);
         let (size, layout, output) = (shape.size, shape.layout, shape.output);
-        let factors = Factors { size, layout, a: &a, b: &b, input_rounding, sum_rounding, output };
-        let sample = factors.sample();
-        Numbers { factors: [a, b].map(|tile| shape.input.bytes_of(&tile)), sample }
+        let sample = Factors { size, layout, a: &a, b: &b, input_rounding, sum_rounding, output }.sample();
+        Numbers { factors, sample }
     }
 }
 

@@ -118,7 +118,12 @@ impl Format {
         Some(self.decode(u32::from_le_bytes(bits)))
     }
 
-    /// Values as bytes, the way a GPU reads them.
+    /// The values that bytes stand for.
+    pub(super) fn values_of(self, bytes: &[u8]) -> Vec<f32> {
+        (0..bytes.len() / self.bytes()).filter_map(|index| self.at(bytes, index)).collect()
+    }
+
+    /// Values as bytes, the way a GPU reads them: rounded to the nearest.
     pub(super) fn bytes_of(self, values: &[f32]) -> Vec<u8> {
         let width = self.bytes();
         let mut bytes = Vec::with_capacity(values.len() * width);
