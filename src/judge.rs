@@ -7,6 +7,8 @@ use probes::{Finding, Reading, Target, Verdict};
 
 use crate::run::{Failure, Outcome, Report};
 
+pub(crate) mod detector;
+
 /// The reports of a completed run: one for each target, also for those the output doesn't mention.
 pub(crate) fn completed(targets: &[Target], readings: Vec<Reading>) -> Vec<Report> {
     let mut reports: Vec<Report> = readings.into_iter().map(report).collect();
