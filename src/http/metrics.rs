@@ -1,10 +1,15 @@
 //! `/metrics`: which format and encoding the scraper wants. What is in it comes from memory.
 
-use std::io::Write as _;
+use std::{
+    io::Write as _,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use flate2::{Compression, write::GzEncoder};
 use hyper::{
     HeaderMap, Response,
+    body::Bytes,
     header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, VARY},
 };
 
@@ -21,28 +26,83 @@ fn content_type(format: Format) -> &'static str {
     }
 }
 
-/// Answers with metrics in the format that was negotiated.
-pub(crate) fn answer(headers: &HeaderMap, encode: impl FnOnce(Format) -> String) -> Response<Body> {
-    let format = format(all(headers, &ACCEPT).as_deref());
-    let text = encode(format).into_bytes();
-    let pack = text.len() >= GZIP_FROM_BYTES && gzip(all(headers, &ACCEPT_ENCODING).as_deref());
-    let packed = pack.then(|| {
-        let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 8), Compression::fast());
-        encoder.write_all(&text).and_then(|()| encoder.finish())
-    });
-    let mut response = Response::new(Body::default());
-    let fields = response.headers_mut();
-    fields.insert(CONTENT_TYPE, HeaderValue::from_static(content_type(format)));
-    fields.insert(VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
-    match packed {
-        Some(Ok(packed)) => {
-            fields.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-            *response.body_mut() = Body::from(packed);
-        }
-        // Writing to memory does not fail; if it did, the plain text is as good.
-        Some(Err(_)) | None => *response.body_mut() = Body::from(text),
+/// How long an answer serves everybody who asks for the same: scrapers that come at once get one
+/// that was made once, and whoever floods us makes us work ten times a second at most.
+const SHARED: Duration = Duration::from_millis(100);
+
+/// What a scraper wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wanted {
+    format: Format,
+    gzip: bool,
+}
+
+impl Wanted {
+    fn of(headers: &HeaderMap) -> Wanted {
+        let gzip = gzip(all(headers, &ACCEPT_ENCODING).as_deref());
+        Wanted { format: format(all(headers, &ACCEPT).as_deref()), gzip }
     }
-    response
+}
+
+/// The body of an answer.
+#[derive(Clone, Debug)]
+struct Made {
+    packed: bool,
+    bytes: Bytes,
+}
+
+impl Made {
+    fn of(text: String, gzip: bool) -> Made {
+        if gzip && text.len() >= GZIP_FROM_BYTES {
+            let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 8), Compression::fast());
+            // Writing to memory does not fail; if it did, the plain text is as good.
+            if let Ok(packed) = encoder.write_all(text.as_bytes()).and_then(|()| encoder.finish()) {
+                return Made { packed: true, bytes: Bytes::from(packed) };
+            }
+        }
+        Made { packed: false, bytes: Bytes::from(text) }
+    }
+
+    fn answer(self, format: Format) -> Response<Body> {
+        let mut response = Response::new(Body::from(self.bytes));
+        let fields = response.headers_mut();
+        fields.insert(CONTENT_TYPE, HeaderValue::from_static(content_type(format)));
+        fields.insert(VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
+        if self.packed {
+            fields.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        response
+    }
+}
+
+/// The newest answers, one for each thing that can be wanted.
+#[derive(Debug, Default)]
+pub(crate) struct Newest(Mutex<Vec<(Wanted, Instant, Made)>>);
+
+impl Newest {
+    /// Answers with metrics in the format that was negotiated. Who asks while an answer is made
+    /// waits for that one.
+    pub(crate) fn answer(
+        &self,
+        headers: &HeaderMap,
+        encode: impl FnOnce(Format) -> String,
+    ) -> Response<Body> {
+        let wanted = Wanted::of(headers);
+        let mut newest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        newest.retain(|(_, at, _)| at.elapsed() < SHARED);
+        if let Some((_, _, made)) = newest.iter().find(|(known, _, _)| *known == wanted) {
+            return made.clone().answer(wanted.format);
+        }
+        let made = Made::of(encode(wanted.format), wanted.gzip);
+        newest.push((wanted, Instant::now(), made.clone()));
+        made.answer(wanted.format)
+    }
+}
+
+/// Answers with metrics of one run.
+pub(crate) fn answer(headers: &HeaderMap, encode: impl FnOnce(Format) -> String) -> Response<Body> {
+    let wanted = Wanted::of(headers);
+    Made::of(encode(wanted.format), wanted.gzip).answer(wanted.format)
 }
 
 /// All values of a header as one list; none if it is absent.
@@ -173,6 +233,26 @@ mod tests {
         for (accept, expected) in table {
             assert_eq!(gzip(accept), expected, "{accept:?}");
         }
+    }
+
+    #[test]
+    fn scrapers_that_come_at_once_share_an_answer_and_later_ones_do_not() {
+        let (newest, mut headers) = (Newest::default(), HeaderMap::new());
+        let made = std::cell::Cell::new(0);
+        let encode = |_| {
+            made.set(made.get() + 1);
+            "up 1\n".to_string()
+        };
+        for _ in 0..10 {
+            newest.answer(&headers, encode);
+        }
+        assert_eq!(made.get(), 1);
+        headers.insert(ACCEPT, HeaderValue::from_static("application/openmetrics-text"));
+        newest.answer(&headers, encode);
+        assert_eq!(made.get(), 2, "another format is another answer");
+        std::thread::sleep(SHARED);
+        newest.answer(&headers, encode);
+        assert_eq!(made.get(), 3);
     }
 
     #[tokio::test]

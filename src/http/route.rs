@@ -42,11 +42,17 @@ pub(crate) struct Site {
     pub(crate) agent: Arc<Agent>,
     pub(crate) asks: api::Asks,
     pub(crate) asked: probe::Asked,
+    scraped: metrics::Newest,
 }
 
 impl Site {
     pub(crate) fn new(agent: Arc<Agent>) -> Site {
-        Site { agent, asks: api::Asks::default(), asked: probe::Asked::new(DefaultClock::default()) }
+        Site {
+            agent,
+            asks: api::Asks::default(),
+            asked: probe::Asked::new(DefaultClock::default()),
+            scraped: metrics::Newest::default(),
+        }
     }
 }
 
@@ -64,7 +70,7 @@ where
     let (place, name) = split(path);
     match (method.as_str(), place) {
         ("GET", "/") => html(StatusCode::OK, page::front(&status::Snapshot::take(agent, caller))),
-        ("GET", "/metrics") => metrics::answer(headers, |format| agent.metrics(format)),
+        ("GET", "/metrics") => site.scraped.answer(headers, |format| agent.metrics(format)),
         ("GET", "/probe") => probe::answer(site, caller, headers, asked).await,
         ("GET", "/config") => json(StatusCode::OK, &config::view(&agent.config.borrow())),
         ("GET", "/-/healthy") => words(StatusCode::OK, "fabricpulse is healthy"),

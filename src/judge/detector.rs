@@ -204,7 +204,7 @@ impl Detector {
 
 /// The drop that matters for a series with this spread.
 fn drop_that_matters(usual: Usual) -> f64 {
-    (SPREADS * usual.spread).max(DELTA).min(0.5)
+    (SPREADS * usual.spread).clamp(DELTA, 0.5)
 }
 
 /// Median and spread of samples, of which there is at least one.
