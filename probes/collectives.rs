@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Context, Cost, Finding, Inventory, Memory, MetricKind, MetricSpec, Output, ParseError, Plan, Probe,
-    Reading, Resource, Schedule, Scope, Settings, Stage, Target, Unsupported, Use, Verdict,
+    Compared, Context, Cost, Finding, Inventory, Memory, MetricKind, MetricSpec, Output, ParseError, Plan,
+    Probe, Reading, Resource, Schedule, Scope, Settings, Stage, Target, Unsupported, Use, Verdict,
     compute::{self, CORRUPT_RESULT, Repeats},
     inventory::Gpu,
     settings::CollectivesSettings,
@@ -127,6 +127,7 @@ static SWEEP_SECONDS: MetricSpec = MetricSpec {
 };
 
 static FEW: [&MetricSpec; 2] = [&BANDWIDTH, &LATENCY];
+static COMPARED: [Compared; 2] = [Compared::more(&BANDWIDTH), Compared::less(&LATENCY)];
 static ALL: [&MetricSpec; 2] = [&SWEEP_BANDWIDTH, &SWEEP_SECONDS];
 
 /// The GPUs of this node and no others.
@@ -201,6 +202,13 @@ impl Probe for Collectives {
         match self.extent {
             Extent::Few => &FEW,
             Extent::Sweep => &ALL,
+        }
+    }
+
+    fn compared(&self) -> &'static [Compared] {
+        match self.extent {
+            Extent::Few => &COMPARED,
+            Extent::Sweep => &[],
         }
     }
 

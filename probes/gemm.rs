@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Context, Cost, Digest, Finding, Inventory, Memory, MetricKind, MetricSpec, Output, ParseError, Plan,
-    Probe, Reading, Schedule, Scope, Settings, Target, Unsupported, Verdict,
+    Compared, Context, Cost, Digest, Finding, Inventory, Memory, MetricKind, MetricSpec, Output, ParseError,
+    Plan, Probe, Reading, Schedule, Scope, Settings, Target, Unsupported, Verdict,
     compute::{self, Answer, CORRUPT_RESULT, Repeats},
 };
 
@@ -175,6 +175,7 @@ static SUSTAINED: MetricSpec = MetricSpec {
 };
 
 static METRICS: [&MetricSpec; 1] = [&FLOPS];
+static COMPARED: [Compared; 1] = [Compared::more(&FLOPS)];
 static SUSTAINED_METRICS: [&MetricSpec; 1] = [&SUSTAINED];
 
 /// What a burst run takes of the GPU's time, its start included, in milliseconds.
@@ -216,6 +217,13 @@ impl Probe for Gemm {
         match self.load {
             Load::Burst => &METRICS,
             Load::Sustained => &SUSTAINED_METRICS,
+        }
+    }
+
+    fn compared(&self) -> &'static [Compared] {
+        match self.load {
+            Load::Burst => &COMPARED,
+            Load::Sustained => &[],
         }
     }
 
@@ -419,7 +427,7 @@ mod tests {
         let targets = [Target::Pci("0000:00:06.0".into())];
         let function =
             Function { pci: "0000:00:06.0".into(), vendor: NVIDIA, device: 0x2335, ..Function::default() };
-        let gpus = vec![Gpu { function, model: Some("NVIDIA H200".into()) }];
+        let gpus = vec![Gpu { function, model: Some("NVIDIA H200".into()), ..Gpu::default() }];
         let (inventory, settings) = (Inventory { gpus, ..Inventory::default() }, sample::settings());
         let ctx = sample::context(&targets, &inventory, &settings);
         let output = Output { stdout: stdout.into(), stderr: String::new(), ended_at: 0.0 };

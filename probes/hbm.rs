@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Context, Cost, Finding, Inventory, Memory, MetricKind, MetricSpec, Output, ParseError, Plan, Probe,
-    Reading, Scope, Settings, Target, Unsupported, Verdict,
+    Compared, Context, Cost, Finding, Inventory, Memory, MetricKind, MetricSpec, Output, ParseError, Plan,
+    Probe, Reading, Scope, Settings, Target, Unsupported, Verdict,
     compute::{self, Repeats},
 };
 
@@ -39,6 +39,7 @@ static BANDWIDTH: MetricSpec = MetricSpec {
 };
 
 static METRICS: [&MetricSpec; 1] = [&BANDWIDTH];
+static COMPARED: [Compared; 1] = [Compared::more(&BANDWIDTH)];
 
 /// What a run takes of the GPU's time, its start included, in milliseconds.
 const MILLISECONDS: u32 = 600;
@@ -62,6 +63,10 @@ impl Probe for Hbm {
 
     fn metrics(&self) -> &'static [&'static MetricSpec] {
         &METRICS
+    }
+
+    fn compared(&self) -> &'static [Compared] {
+        &COMPARED
     }
 
     fn targets(&self, inventory: &Inventory, _: &Settings) -> Vec<Target> {

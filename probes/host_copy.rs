@@ -5,8 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Context, Cost, Finding, Inventory, Memory, MetricKind, MetricSpec, Output, ParseError, Plan, Probe,
-    Reading, Scope, Settings, Target, Unsupported, Verdict,
+    Compared, Context, Cost, Finding, Inventory, Memory, MetricKind, MetricSpec, Output, ParseError, Plan,
+    Probe, Reading, Scope, Settings, Target, Unsupported, Verdict,
     compute::{self, Repeats},
     inventory::Link,
 };
@@ -85,6 +85,7 @@ static BANDWIDTH: MetricSpec = MetricSpec {
 };
 
 static METRICS: [&MetricSpec; 1] = [&BANDWIDTH];
+static COMPARED: [Compared; 1] = [Compared::more(&BANDWIDTH)];
 
 /// What a run takes of the GPU's time, its start included, in milliseconds.
 const MILLISECONDS: u32 = 1000;
@@ -108,6 +109,10 @@ impl Probe for HostCopy {
 
     fn metrics(&self) -> &'static [&'static MetricSpec] {
         &METRICS
+    }
+
+    fn compared(&self) -> &'static [Compared] {
+        &COMPARED
     }
 
     fn targets(&self, inventory: &Inventory, _: &Settings) -> Vec<Target> {

@@ -10,6 +10,7 @@
 use std::fmt;
 
 pub mod collectives;
+pub mod compared;
 pub mod compute;
 pub mod config_space;
 pub mod counters;
@@ -41,6 +42,7 @@ mod sample;
 pub mod settings;
 pub mod target;
 
+pub use compared::{Better, Bound, Compared};
 pub use counters::Memory;
 pub use inventory::Inventory;
 pub use loaded::LoadedLinks;
@@ -112,6 +114,11 @@ pub trait Probe: fmt::Debug + Sync {
 
     /// The metrics that a completed run yields; the only place where they are named.
     fn metrics(&self) -> &'static [&'static MetricSpec];
+
+    /// Which of them tell how well a part performs.
+    fn compared(&self) -> &'static [Compared] {
+        &[]
+    }
 
     /// Whether it tells right numbers from wrong ones; how often they were wrong is counted.
     fn checks_results(&self) -> bool {

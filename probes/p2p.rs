@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Context, Cost, Finding, Inventory, Memory, MetricKind, MetricSpec, Output, ParseError, Plan, Probe,
-    Reading, Resource, Scope, Settings, Target, Unsupported, Use, Verdict,
+    Compared, Context, Cost, Finding, Inventory, Memory, MetricKind, MetricSpec, Output, ParseError, Plan,
+    Probe, Reading, Resource, Scope, Settings, Target, Unsupported, Use, Verdict,
     compute::{self, Repeats},
     inventory::Gpu,
 };
@@ -62,6 +62,7 @@ static BOTH_WAYS: MetricSpec = MetricSpec {
 };
 
 static METRICS: [&MetricSpec; 2] = [&ONE_WAY, &BOTH_WAYS];
+static COMPARED: [Compared; 2] = [Compared::more(&ONE_WAY), Compared::more(&BOTH_WAYS)];
 
 /// What a run takes of each GPU's time, in milliseconds: its start, and for each partner three
 /// series of copies.
@@ -87,6 +88,10 @@ impl Probe for P2p {
 
     fn metrics(&self) -> &'static [&'static MetricSpec] {
         &METRICS
+    }
+
+    fn compared(&self) -> &'static [Compared] {
+        &COMPARED
     }
 
     fn targets(&self, inventory: &Inventory, _: &Settings) -> Vec<Target> {

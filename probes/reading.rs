@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Target, inventory::Link};
+use crate::{Bound, Compared, Target, inventory::Link};
 
 /// What a run says about the hardware. The numbers are Nagios's, and the exported ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
@@ -65,6 +65,8 @@ pub struct Reading {
     pub findings: Vec<Finding>,
     /// PCIe links as they were while data moved, by the function at their lower end.
     pub loaded: Vec<(String, Link)>,
+    /// What the operator expects of these values.
+    pub bounds: Vec<Bound>,
     /// Digests of what was computed, to be compared with those of parts of the same kind.
     pub digests: Vec<Digest>,
 }
@@ -86,8 +88,29 @@ impl Reading {
             measurements: Vec::new(),
             findings: Vec::new(),
             loaded: Vec::new(),
+            bounds: Vec::new(),
             digests: Vec::new(),
         }
+    }
+
+    /// Says what the operator expects of the values of a metric that were added.
+    pub fn expect(
+        &mut self,
+        metric: &'static MetricSpec,
+        section: &'static str,
+        expected: Option<f64>,
+        tolerance: f64,
+    ) {
+        let Some(expected) = expected else { return };
+        let of = self.measurements.iter().filter(|measurement| measurement.metric == metric);
+        let bound = |measurement| Bound {
+            metric,
+            series: Compared::series(measurement),
+            expected,
+            tolerance,
+            section,
+        };
+        self.bounds.extend(of.map(bound));
     }
 
     /// Adds a value. `labels` are the values of the metric's labels, in its order.

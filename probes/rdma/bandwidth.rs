@@ -3,14 +3,14 @@
 use super::{
     End,
     command::{Command, Load},
-    judge::{self, Bound},
-    metrics::{BY_READS, BY_SENDS, BY_WRITES, READ, SEND, WRITE},
+    judge,
+    metrics::{BY_READS, BY_SENDS, BY_WRITES, COMPARED_WRITES, READ, SEND, WRITE},
     outputs::{Outputs, Wanted},
     pair::{Agreed, Client, amount_of},
 };
 use crate::{
-    Context, Cost, Inventory, Memory, MetricSpec, Output, ParseError, Plan, Probe, Reading, Resource,
-    Schedule, Scope, Settings, Target, Unsupported, Use,
+    Compared, Context, Cost, Inventory, Memory, MetricSpec, Output, ParseError, Plan, Probe, Reading,
+    Resource, Schedule, Scope, Settings, Target, Unsupported, Use,
 };
 
 /// Bandwidth by one verb.
@@ -33,10 +33,6 @@ pub static WRITE_BW: Bandwidth = Bandwidth { verb: Verb::Write };
 pub static READ_BW: Bandwidth = Bandwidth { verb: Verb::Read };
 /// `ib_send_bw`, on demand.
 pub static SEND_BW: Bandwidth = Bandwidth { verb: Verb::Send };
-
-/// Why a slow direction matters.
-const WHY: &str = "the port, its cable, the way through the switches or the partner is slow: a run with \
-                   another partner and one in loopback tell which";
 
 impl Verb {
     fn metric(self) -> &'static MetricSpec {
@@ -95,6 +91,13 @@ impl Probe for Bandwidth {
         }
     }
 
+    fn compared(&self) -> &'static [Compared] {
+        match self.verb {
+            Verb::Write => &COMPARED_WRITES,
+            Verb::Read | Verb::Send => &[],
+        }
+    }
+
     fn targets(&self, inventory: &Inventory, settings: &Settings) -> Vec<Target> {
         super::targets(inventory, settings)
     }
@@ -136,20 +139,13 @@ impl Probe for Bandwidth {
             let labels = [device, peer, "host", direction.word()];
             reading.measure(self.verb.metric(), labels, repeats.best);
         }
-        reading.findings.push(judge::transfer(device, format!("{}, with {peer}", ways.words())));
+        let again = super::by_hand(&command, &agreed);
+        reading.findings.push(judge::transfer(device, format!("{}, with {peer}", ways.words()), again));
         reading.findings.push(judge::spread(device, &ways.each().map(|(way, of)| (way.word(), of))));
-        let bound = Bound {
-            device,
-            section: "probe.ib_write_bw",
-            expected: match self.verb {
-                Verb::Write => settings.expected.write.map(|expected| agreed.scaled(expected, &end)),
-                Verb::Read | Verb::Send => None,
-            },
-            tolerance: settings.rdma.tolerance,
-            why: WHY,
-            command: super::by_hand(&command, &agreed),
-        };
-        reading.findings.push(bound.bandwidth(&ways.each().map(|(way, of)| (way.word(), of.best))));
+        if self.verb == Verb::Write {
+            let expected = settings.expected.write.map(|expected| agreed.scaled(expected, &end));
+            reading.expect(&WRITE, "probe.ib_write_bw", expected, settings.rdma.tolerance);
+        }
         Ok(vec![reading])
     }
 }

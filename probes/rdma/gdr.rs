@@ -7,26 +7,24 @@ use super::{
     End,
     command::{Command, Load},
     gpu::{self, GpuMemory},
-    judge::{self, Bound},
-    metrics::{OF_GDR, RATIO, WRITE},
+    judge,
+    metrics::{COMPARED_GDR, OF_GDR, RATIO, WRITE},
     outputs::{Outputs, Wanted, Ways},
     pair::{Agreed, Client, amount_of, no_partner_gpu},
 };
 use crate::{
-    Context, Cost, Inventory, Memory, MetricSpec, Output, ParseError, Plan, Probe, Reading, Resource, Scope,
-    Settings, Target, Unsupported, Use, partner::HostBandwidth,
+    Compared, Context, Cost, Inventory, Memory, MetricSpec, Output, ParseError, Plan, Probe, Reading,
+    Resource, Scope, Settings, Target, Unsupported, Use, partner::HostBandwidth,
 };
 
 /// The probe.
 #[derive(Debug)]
 pub struct Gdr;
 
+/// Where the operator says what is expected.
+const SECTION: &str = "probe.gdr";
 /// What is run.
 const PROGRAM: &str = "ib_write_bw";
-
-/// Why slow GPU memory matters.
-const WHY: &str = "the way between the GPU and the NIC is slow at one of the ends: ACS that sends traffic through \
-                   the root complex, a narrow PCIe link, or a GPU that is far from the NIC";
 
 impl Probe for Gdr {
     fn name(&self) -> &'static str {
@@ -47,6 +45,10 @@ impl Probe for Gdr {
 
     fn metrics(&self) -> &'static [&'static MetricSpec] {
         &OF_GDR
+    }
+
+    fn compared(&self) -> &'static [Compared] {
+        &COMPARED_GDR
     }
 
     fn targets(&self, inventory: &Inventory, settings: &Settings) -> Vec<Target> {
@@ -113,21 +115,15 @@ impl Probe for Gdr {
             reading.measure(&WRITE, [device, peer, "gpu", direction.word()], repeats.best);
         }
         let words = format!("{}, with {peer}, {}", ways.words(), gpu.words(ctx.inventory, &end));
-        reading.findings.push(judge::transfer(device, words));
+        reading.findings.push(judge::transfer(device, words, super::by_hand(&command, &agreed)));
         reading.findings.push(judge::spread(device, &ways.each().map(|(way, of)| (way.word(), of))));
-        let bound = Bound {
-            device,
-            section: "probe.gdr",
-            expected: ctx.settings.expected.gdr.map(|expected| agreed.scaled(expected, &end)),
-            tolerance: rdma.tolerance,
-            why: WHY,
-            command: super::by_hand(&command, &agreed),
-        };
-        reading.findings.push(bound.bandwidth(&ways.each().map(|(way, of)| (way.word(), of.best))));
+        let expected = &ctx.settings.expected;
+        let one_way = expected.gdr.map(|expected| agreed.scaled(expected, &end));
+        reading.expect(&WRITE, SECTION, one_way, rdma.tolerance);
         if let Some(ratio) = ratio(&ways, host) {
             reading.measure(&RATIO, [device, peer], ratio);
-            let bound = Bound { expected: ctx.settings.expected.gdr_host_ratio, ..bound };
-            reading.findings.push(bound.ratio(ratio));
+            // The operator's ratio is itself the least.
+            reading.expect(&RATIO, SECTION, expected.gdr_host_ratio, 1.0);
         }
         Ok(vec![reading])
     }

@@ -3,14 +3,14 @@
 use super::{
     End,
     command::{Command, Load},
-    judge::{self, Bound, microseconds},
-    metrics::{LATENCY, OF_LATENCY},
+    judge::{self, microseconds},
+    metrics::{COMPARED_LATENCY, LATENCY, OF_LATENCY},
     outputs::{Outputs, Wanted},
     pair::Agreed,
 };
 use crate::{
-    Context, Cost, Inventory, Memory, MetricSpec, Output, ParseError, Plan, Probe, Reading, Resource, Scope,
-    Settings, Target, Unsupported, Use,
+    Compared, Context, Cost, Inventory, Memory, MetricSpec, Output, ParseError, Plan, Probe, Reading,
+    Resource, Scope, Settings, Target, Unsupported, Use,
 };
 
 /// The probe.
@@ -19,10 +19,6 @@ pub struct Latency;
 
 /// The program, and the probe's name.
 const NAME: &str = "ib_write_lat";
-
-/// Why a slow answer matters.
-const WHY: &str = "small messages wait: power saving of the CPU or the link, a CPU of another NUMA node, or \
-                   queues in the network";
 
 /// Bytes that a message costs on the wire beside its own, with its acknowledgement.
 const OVERHEAD: u64 = 160;
@@ -46,6 +42,10 @@ impl Probe for Latency {
 
     fn metrics(&self) -> &'static [&'static MetricSpec] {
         &OF_LATENCY
+    }
+
+    fn compared(&self) -> &'static [Compared] {
+        &COMPARED_LATENCY
     }
 
     fn targets(&self, inventory: &Inventory, settings: &Settings) -> Vec<Target> {
@@ -88,6 +88,7 @@ impl Probe for Latency {
         let best = repeats.best;
         let mut words = format!("{} typical", microseconds(best.typical));
         reading.measure(&LATENCY, [device, peer, "0.5"], best.typical);
+        reading.expect(&LATENCY, "probe.ib_write_lat", settings.expected.latency, settings.rdma.tolerance);
         if let Some(p99) = best.p99 {
             reading.measure(&LATENCY, [device, peer, "0.99"], p99);
             words.push_str(&format!(", {} for 99 %", microseconds(p99)));
@@ -99,17 +100,8 @@ impl Probe for Latency {
             words.push_str(&format!(", {} on average", microseconds(average)));
         }
         words.push_str(&format!(", with {peer}"));
-        reading.findings.push(judge::transfer(device, words));
+        reading.findings.push(judge::transfer(device, words, super::by_hand(&command, &agreed)));
         reading.findings.push(judge::spread(device, &[("typical", repeats.typical)]));
-        let bound = Bound {
-            device,
-            section: "probe.ib_write_lat",
-            expected: settings.expected.latency,
-            tolerance: settings.rdma.tolerance,
-            why: WHY,
-            command: super::by_hand(&command, &agreed),
-        };
-        reading.findings.push(bound.latency(best.typical));
         Ok(vec![reading])
     }
 }

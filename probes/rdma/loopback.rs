@@ -10,14 +10,14 @@ use super::{
     cpu::Process,
     device_of,
     gpu::{self, GpuMemory},
-    judge::{self, Bound, gigabits},
-    metrics::{LOOPBACK, OF_LOOPBACK},
+    judge::{self, gigabits},
+    metrics::{COMPARED_LOOPBACK, LOOPBACK, OF_LOOPBACK},
     outputs::{Outputs, Repeats, Wanted},
     rail_of, rails,
 };
 use crate::{
-    Context, Cost, Finding, Inventory, Memory, MetricSpec, Output, ParseError, Plan, Probe, Reading,
-    Resource, Scope, Settings, Stage, Target, Unsupported, Use,
+    Compared, Context, Cost, Finding, Inventory, Memory, MetricSpec, Output, ParseError, Plan, Probe,
+    Reading, Resource, Scope, Settings, Stage, Target, Unsupported, Use,
 };
 
 /// The probe.
@@ -29,9 +29,6 @@ const PROGRAM: &str = "ib_write_bw";
 
 /// Where the client finds the server: only their first words go this way.
 const HERE: &str = "127.0.0.1";
-
-/// Why a slow loopback matters.
-const WHY: &str = "no network is involved: the NIC, its PCIe link or the memory behind it is slow";
 
 impl Probe for Loopback {
     fn name(&self) -> &'static str {
@@ -52,6 +49,10 @@ impl Probe for Loopback {
 
     fn metrics(&self) -> &'static [&'static MetricSpec] {
         &OF_LOOPBACK
+    }
+
+    fn compared(&self) -> &'static [Compared] {
+        &COMPARED_LOOPBACK
     }
 
     fn targets(&self, inventory: &Inventory, settings: &Settings) -> Vec<Target> {
@@ -105,6 +106,7 @@ impl Probe for Loopback {
         let mut reading = Reading::of(Target::Rdma(device.to_string()));
         let host = read(&legs.end, None)?;
         reading.measure(&LOOPBACK, [device, "host"], host.best);
+        reading.expect(&LOOPBACK, "probe.loopback", ctx.settings.expected.loopback, rdma.tolerance);
         let mut words = vec![format!("{} host memory", gigabits(host.best))];
         let mut spreads = vec![("host", host)];
         let mut left_out = Vec::new();
@@ -127,18 +129,10 @@ impl Probe for Loopback {
             None => {}
         }
         outputs.end()?;
-        reading.findings.push(judge::transfer(device, words.join(", ")));
+        let again =
+            legs.command(ctx, &legs.end, None).map_err(foreign)?.by_hand(HERE, ctx.port, "this node", device);
+        reading.findings.push(judge::transfer(device, words.join(", "), again));
         reading.findings.push(judge::spread(device, &spreads));
-        let command = legs.command(ctx, &legs.end, None).map_err(foreign)?;
-        let bound = Bound {
-            device,
-            section: "probe.loopback",
-            expected: ctx.settings.expected.loopback,
-            tolerance: rdma.tolerance,
-            why: WHY,
-            command: command.by_hand(HERE, ctx.port, "this node", device),
-        };
-        reading.findings.push(bound.bandwidth(&[("to itself", host.best)]));
         reading.findings.extend(left_out);
         Ok(vec![reading])
     }

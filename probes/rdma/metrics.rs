@@ -1,6 +1,6 @@
 //! The series of RDMA transfers.
 
-use crate::{MetricKind, MetricSpec};
+use crate::{Better, Compared, MetricKind, MetricSpec};
 
 /// Of host memory by `ib_write_bw`, of GPU memory by `gdr`.
 pub(super) static WRITE: MetricSpec = MetricSpec {
@@ -53,3 +53,11 @@ pub(super) static BY_SENDS: [&MetricSpec; 1] = [&SEND];
 pub(super) static OF_LATENCY: [&MetricSpec; 1] = [&LATENCY];
 pub(super) static OF_GDR: [&MetricSpec; 2] = [&WRITE, &RATIO];
 pub(super) static OF_LOOPBACK: [&MetricSpec; 1] = [&LOOPBACK];
+
+/// What of it tells how well a part performs. Of latencies the typical one: the rare ones are as
+/// rare as they are different.
+pub(super) static COMPARED_WRITES: [Compared; 1] = [Compared::more(&WRITE)];
+pub(super) static COMPARED_LATENCY: [Compared; 1] =
+    [Compared { metric: &LATENCY, better: Better::Less, only: Some(("quantile", "0.5")) }];
+pub(super) static COMPARED_GDR: [Compared; 2] = [Compared::more(&WRITE), Compared::more(&RATIO)];
+pub(super) static COMPARED_LOOPBACK: [Compared; 1] = [Compared::more(&LOOPBACK)];

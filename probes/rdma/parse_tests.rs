@@ -9,7 +9,6 @@ use crate::{
     inventory::{AMD, Gpu, NVIDIA},
     partner::{HostBandwidth, Side, Terms},
     sample,
-    settings::RdmaExpected,
 };
 
 const WRITE: &str = include_str!("../testdata/ib_write_bw/client.txt");
@@ -127,8 +126,7 @@ fn the_best_repeat_of_each_direction_counts() {
         close(value(&reading, metric, &["node-b", "host", "received"]), received * MIB);
         assert_eq!(reading.measurements.len(), 2);
         assert_eq!(finding(&reading, "transfer").verdict, Some(Verdict::Pass));
-        let bandwidth = finding(&reading, "bandwidth");
-        assert_eq!((bandwidth.verdict, bandwidth.found.as_str()), (None, "no expected value is set"));
+        assert_eq!(reading.bounds, [], "nobody said what to expect");
     }
 }
 
@@ -147,35 +145,26 @@ fn a_transfer_is_told_in_words() {
 }
 
 #[test]
-fn only_an_expected_value_judges_and_the_slower_direction_decides() {
+fn what_the_operator_expects_is_told_for_each_direction_with_what_repeats_the_run() {
     let (inventory, mut settings) = (node(AMD), sample::settings());
     let (back, opener) = (mirrored(WRITE_SERVER), partner(Side::Opener));
     let printed = [WRITE, WRITE_2, &back, &back];
-    let table = [
-        (None, None),
-        (Some(35.46), Some(Verdict::Pass)),
-        (Some(39.3), Some(Verdict::Pass)),
-        (Some(39.5), Some(Verdict::Degraded)),
-    ];
-    for (expected, verdict) in table {
-        settings.expected = RdmaExpected { write: expected.map(|mib| mib * MIB), ..RdmaExpected::default() };
-        let reading = parse(&bandwidth::WRITE_BW, &inventory, &settings, Some(&opener), &printed).unwrap();
-        assert_eq!(finding(&reading, "bandwidth").verdict, verdict, "{expected:?}");
-    }
     settings.expected.write = Some(1.25e8);
     let reading = parse(&bandwidth::WRITE_BW, &inventory, &settings, Some(&opener), &printed).unwrap();
-    let slow = finding(&reading, "bandwidth");
-    assert_eq!(slow.found, "0.2975 Gb/s received");
+    let told: Vec<(&str, f64, f64, &str)> = reading
+        .bounds
+        .iter()
+        .map(|bound| (bound.series[2].1.as_str(), bound.expected, bound.tolerance, bound.section))
+        .collect();
     assert_eq!(
-        slow.expected,
-        "at least 0.9000 Gb/s: 0.9 of the 1.0000 Gb/s that [probe.ib_write_bw] expects"
+        told,
+        [("sent", 1.25e8, 0.9, "probe.ib_write_bw"), ("received", 1.25e8, 0.9, "probe.ib_write_bw")]
     );
     assert_eq!(
-        slow.command,
+        finding(&reading, "transfer").command,
         "/usr/bin/ib_write_bw -d mlx5_0 -i 1 -p 18700 -s 65536 -n 5000 -q 2 -N -F -x 3 --tclass=104 10.9.0.2 \
          # while node-b runs: ib_write_bw -d mlx5_4 -p 18700 -s 65536 -n 5000 -q 2 -N -F"
     );
-    assert!(!slow.why.is_empty());
 }
 
 #[test]
@@ -211,13 +200,13 @@ fn latency_is_that_of_the_repeat_with_the_best_median() {
         );
         assert!(finding(&reading, "spread").found.ends_with("typical 24.9 %"));
     }
-    for (expected, verdict) in [(70e-6, Verdict::Pass), (62e-6, Verdict::Pass), (61e-6, Verdict::Degraded)] {
-        settings.expected.latency = Some(expected);
-        let opener = partner(Side::Opener);
-        let reading =
-            parse(&latency::Latency, &inventory, &settings, Some(&opener), &[LATENCY, LATENCY_2]).unwrap();
-        assert_eq!(finding(&reading, "latency").verdict, Some(verdict), "{expected}");
-    }
+    settings.expected.latency = Some(61e-6);
+    let opener = partner(Side::Opener);
+    let reading =
+        parse(&latency::Latency, &inventory, &settings, Some(&opener), &[LATENCY, LATENCY_2]).unwrap();
+    let bounds: Vec<(&str, f64)> =
+        reading.bounds.iter().map(|bound| (bound.series[1].1.as_str(), bound.expected)).collect();
+    assert_eq!(bounds, [("0.5", 61e-6)]);
 }
 
 /// The node of the recorded run from GPU memory: its GPU is on bus 15.
@@ -251,14 +240,12 @@ fn gpu_memory_is_compared_with_host_memory_of_the_same_lease() {
         finding(&reading, "transfer").found,
         "349.0 Gb/s sent, 349.0 Gb/s received, with node-b, from GPU 0000:15:00.0 (PIX, dmabuf)"
     );
-    assert_eq!(finding(&reading, "gdr_host_ratio").verdict, None);
-    for (least, verdict) in [(0.89, Verdict::Pass), (0.9, Verdict::Degraded)] {
-        settings.expected.gdr_host_ratio = Some(least);
-        settings.expected.gdr = Some(48.0e9);
-        let reading = parse(&gdr::Gdr, &inventory, &settings, Some(&opener), &[GPU, GPU]).unwrap();
-        assert_eq!(finding(&reading, "gdr_host_ratio").verdict, Some(verdict));
-        assert_eq!(finding(&reading, "bandwidth").verdict, Some(Verdict::Pass));
-    }
+    settings.expected.gdr_host_ratio = Some(0.9);
+    settings.expected.gdr = Some(48.0e9);
+    let reading = parse(&gdr::Gdr, &inventory, &settings, Some(&opener), &[GPU, GPU]).unwrap();
+    let bounds: Vec<(&str, f64, f64)> =
+        reading.bounds.iter().map(|bound| (bound.metric.name, bound.expected, bound.tolerance)).collect();
+    assert_eq!(bounds, [(metric, 48.0e9, 0.9), (metric, 48.0e9, 0.9), ("gdr_host_ratio", 0.9, 1.0)]);
 }
 
 #[test]
@@ -294,7 +281,8 @@ fn a_nic_to_itself_is_told_with_what_was_left_out() {
     let printed = [LOOPBACK, LOOPBACK, &neighbour, &neighbour];
     let reading = parse(&loopback::Loopback, &inventory, &settings, None, &printed).unwrap();
     assert_eq!(finding(&reading, "transfer").found, "0.5325 Gb/s host memory, 0.5325 Gb/s to mlx5_2");
-    assert_eq!(finding(&reading, "bandwidth").verdict, Some(Verdict::Degraded));
+    let bounds: Vec<&str> = reading.bounds.iter().map(|bound| bound.series[1].1.as_str()).collect();
+    assert_eq!(bounds, ["host"], "of GPU memory nobody said anything");
     inventory.rdma.truncate(1);
     let reading = parse(&loopback::Loopback, &inventory, &settings, None, &[LOOPBACK, LOOPBACK]).unwrap();
     assert_eq!(finding(&reading, "neighbour").found, "this node has no other rail");

@@ -21,7 +21,7 @@ pub(super) fn node(vendor: u16) -> Inventory {
         ..Function::default()
     };
     let nic = |pci, numa, bridge| Nic { function: function(pci, 0x15b3, numa, bridge), ..Nic::default() };
-    let gpu = |pci, numa, bridge| Gpu { function: function(pci, vendor, numa, bridge), model: None };
+    let gpu = |pci, numa, bridge| Gpu { function: function(pci, vendor, numa, bridge), ..Gpu::default() };
     let rail = |name: &str, pci: &str, last: u16| Rdma {
         name: name.into(),
         pci: Some(pci.into()),
@@ -35,6 +35,7 @@ pub(super) fn node(vendor: u16) -> Inventory {
                 Gid { index: 3, address: ipv4(last), roce_v2: true },
             ],
         }),
+        ..Rdma::default()
     };
     Inventory {
         gpus: vec![
