@@ -92,8 +92,8 @@ mod tests {
         let nic = |pci, numa, path| Nic { function: function(pci, 0x15b3, numa, path), ..Nic::default() };
         let inventory = Inventory {
             gpus: vec![
-                Gpu { function: function("gpu", 0x10de, Some(0), switch), model: None },
-                Gpu { function: function("amd", 0x1002, Some(0), amd), model: None },
+                Gpu { function: function("gpu", 0x10de, Some(0), switch), ..Gpu::default() },
+                Gpu { function: function("amd", 0x1002, Some(0), amd), ..Gpu::default() },
             ],
             nics: vec![
                 nic("same", Some(0), "0000:22:00.0 0000:21:00.0 0000:20:00.0"),

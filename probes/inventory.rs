@@ -33,6 +33,9 @@ pub struct Inventory {
     /// The CPUs of each NUMA node.
     #[serde(default)]
     pub cpus: BTreeMap<u32, Vec<u32>>,
+    /// The kernel's release; none while it can't be read.
+    #[serde(default)]
+    pub kernel: Option<String>,
     /// perftest; none if it is not installed.
     #[serde(default)]
     pub perftest: Option<Perftest>,
@@ -83,6 +86,15 @@ pub struct Gpu {
     pub function: Function,
     /// The marketing name, where the driver or the device id tells it.
     pub model: Option<String>,
+    /// The version of its driver; none where the driver tells none, as one of the kernel itself.
+    #[serde(default)]
+    pub driver_version: Option<String>,
+    /// The version of its firmware (VBIOS).
+    #[serde(default)]
+    pub firmware: Option<String>,
+    /// What tells it from others of its model.
+    #[serde(default)]
+    pub serial: Option<String>,
 }
 
 /// A network adapter's PCI function.
@@ -105,6 +117,12 @@ pub struct Rdma {
     pub pci: Option<String>,
     /// Port numbers.
     pub ports: Vec<u32>,
+    /// The version of its firmware.
+    #[serde(default)]
+    pub firmware: Option<String>,
+    /// What tells it from others of its model.
+    #[serde(default)]
+    pub guid: Option<String>,
     /// What is on the first port; none while it can't be read.
     #[serde(default)]
     pub wire: Option<Wire>,

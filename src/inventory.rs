@@ -248,7 +248,7 @@ mod tests {
     fn inventory(gpus: &[&str], rdma: &[&str]) -> Inventory {
         let gpu = |pci: &&str| Gpu {
             function: Function { pci: pci.to_string(), ..Function::default() },
-            model: None,
+            ..Gpu::default()
         };
         let rdma_device = |name: &&str| Rdma { name: name.to_string(), ..Rdma::default() };
         Inventory {

@@ -31,8 +31,10 @@ fn read(memory: &mut Memory, at: f64, gpus: &[Gpu]) -> Vec<Reading> {
 }
 
 fn read_with(memory: &mut Memory, at: f64, gpus: &[Gpu], problems: &[Problem]) -> Vec<Reading> {
-    let part =
-        |pci: &str| GpuPart { function: Function { pci: pci.into(), ..Function::default() }, model: None };
+    let part = |pci: &str| GpuPart {
+        function: Function { pci: pci.into(), ..Function::default() },
+        ..GpuPart::default()
+    };
     let inventory = Inventory { gpus: vec![part(HEALTHY), part(OTHER)], ..Inventory::default() };
     let settings = settings();
     let targets = GpuState.targets(&inventory, &settings);

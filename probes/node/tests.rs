@@ -11,7 +11,7 @@ fn inventory(vendor: u16) -> Inventory {
     let rdma =
         Rdma { name: "mlx5_0".into(), pci: Some("0000:08:00.0".into()), ports: vec![1], ..Rdma::default() };
     Inventory {
-        gpus: vec![Gpu { function, model: None }],
+        gpus: vec![Gpu { function, ..Gpu::default() }],
         nics: vec![Nic::default()],
         rdma: vec![rdma],
         ..Inventory::default()

@@ -90,7 +90,7 @@ fn node() -> (Inventory, Vec<Function>) {
                 known(&nic_port, 0x104c, &[]),
             ]);
             let path = [gpu_down.as_str(), &gpu_up, &gpu_port, &up, &root];
-            inventory.gpus.push(Gpu { function: known(&gpu, 0x1002, &path), model: None });
+            inventory.gpus.push(Gpu { function: known(&gpu, 0x1002, &path), ..Gpu::default() });
             let path = [nic_port.as_str(), &up, &root];
             inventory.nics.push(Nic { function: known(&nic, 0x15b3, &path), ..Nic::default() });
         }

@@ -36,6 +36,7 @@ fn inventory() -> Inventory {
     let gpu = |pci, path: &[&str], width| Gpu {
         function: function(pci, path, width),
         model: Some("AMD Instinct MI300X".to_string()),
+        ..Gpu::default()
     };
     let nic = |pci, path: &[&str], name: &str| Nic {
         function: function(pci, path, 16),

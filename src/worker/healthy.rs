@@ -48,7 +48,7 @@ impl Kind {
                 ..Rdma::default()
             });
             inventory.nics.push(nic);
-            inventory.gpus.push(Gpu { function: function(pair, self.gpu), model: None });
+            inventory.gpus.push(Gpu { function: function(pair, self.gpu), ..Gpu::default() });
         }
         inventory
     }

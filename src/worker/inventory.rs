@@ -64,6 +64,9 @@ pub(crate) fn read(request: &Request) -> Found<Inventory> {
                 model: detail
                     .model
                     .or_else(|| models::name(function.vendor, function.device).map(str::to_string)),
+                driver_version: detail.driver_version,
+                firmware: detail.firmware,
+                serial: detail.serial,
                 function,
             })
             .collect(),
@@ -75,6 +78,11 @@ pub(crate) fn read(request: &Request) -> Found<Inventory> {
         rdma,
         bridges: bridges.iter().filter_map(|pci| take(pci)).map(|(function, _)| function).collect(),
         cpus: cpus(sysfs, &mut problems),
+        kernel: tried(
+            NODE,
+            Dir::at(&request.roots.proc, Progress::default()).text("sys/kernel/osrelease"),
+            &mut problems,
+        ),
         perftest: perftest::find(&request.perftest, &mut problems),
         peer_memory: host::peer_memory(&Dir::at(sysfs, Progress::default())),
     };
@@ -118,24 +126,30 @@ fn rdma(sysfs: &Path, problems: &mut Vec<Problem>) -> Vec<Rdma> {
         let mut ports: Vec<u32> =
             names(&dir.dir("ports"), problems).iter().filter_map(|port| port.parse().ok()).collect();
         ports.sort_unstable();
-        found.push(Rdma { name, pci, ports, wire: None });
+        found.push(Rdma { name, pci, ports, ..Rdma::default() });
     }
     found
 }
 
-/// Reads what each device's first port is attached to, which asks its driver.
+/// Reads what each device is and what its first port is attached to, which asks its driver.
 fn wires(sysfs: &Path, rdma: &mut [Rdma], problems: &mut Vec<Problem>) {
     let first: BTreeMap<String, u32> =
         rdma.iter().filter_map(|rdma| Some((rdma.name.clone(), *rdma.ports.first()?))).collect();
     let root = sysfs.to_path_buf();
     let (found, unread) = each_part(first.keys().cloned().collect(), move |name, progress| {
         let port = first.get(name).copied().unwrap_or(1);
-        Ok((name.to_string(), ports::wire(&Dir::at(&root, progress), name, port)))
+        let sysfs = Dir::at(&root, progress);
+        let device = sysfs.dir("class/infiniband").dir(name);
+        let mut problems = Vec::new();
+        let firmware = tried(name, device.text("fw_ver"), &mut problems);
+        let guid = tried(name, device.text("node_guid"), &mut problems);
+        Ok((name.to_string(), firmware, guid, ports::wire(&sysfs, name, port), problems))
     });
     problems.extend(unread);
-    for (name, wire) in found {
+    for (name, firmware, guid, wire, odd) in found {
+        problems.extend(odd);
         if let Some(device) = rdma.iter_mut().find(|device| device.name == name) {
-            device.wire = Some(wire);
+            (device.firmware, device.guid, device.wire) = (firmware, guid, Some(wire));
         }
     }
 }
@@ -170,6 +184,9 @@ struct Detail {
     numa: Option<u32>,
     link: Option<Link>,
     model: Option<String>,
+    driver_version: Option<String>,
+    firmware: Option<String>,
+    serial: Option<String>,
     netdevs: Vec<String>,
 }
 
@@ -183,10 +200,22 @@ fn details<'a>(
     let (read, unread) = each_part(parts.into_iter().collect(), move |name, progress| {
         let dir = pci::devices(&sysfs, progress.clone()).dir(name);
         let mut problems = Vec::new();
+        let proc = Dir::at(&proc, progress.clone());
+        let information = Information::of(&proc, name, &mut problems);
         let detail = Detail {
             numa: tried(name, pci::numa(&dir), &mut problems),
             link: tried(name, pci::link(&dir), &mut problems),
-            model: tried(name, model(&dir, &Dir::at(&proc, progress)), &mut problems),
+            model: tried(name, dir.text("product_name"), &mut problems)
+                .filter(|name| !name.is_empty())
+                .or_else(|| information.fact("Model")),
+            driver_version: dir.link_name("driver").and_then(|driver| {
+                let module = Dir::at(&sysfs, progress.clone()).dir("module").dir(&driver);
+                tried(name, module.text("version"), &mut problems)
+            }),
+            firmware: tried(name, dir.text("vbios_version"), &mut problems)
+                .or_else(|| information.fact("Video BIOS")),
+            serial: tried(name, dir.text("unique_id"), &mut problems)
+                .or_else(|| information.fact("GPU UUID")),
             netdevs: netdevs(&dir, &mut problems),
         };
         Ok((name.to_string(), detail, problems))
@@ -208,16 +237,20 @@ fn tried<T>(part: &str, value: Result<Option<T>, ReadError>, problems: &mut Vec<
     })
 }
 
-/// A GPU's name by its driver: amdgpu's attribute, or what NVIDIA's driver says below `/proc`.
-fn model(dir: &Dir, proc: &Dir) -> Result<Option<String>, ReadError> {
-    let amd = dir.text("product_name")?.filter(|name| !name.is_empty());
-    if amd.is_some() {
-        return Ok(amd);
+/// What NVIDIA's driver says of a GPU below `/proc`.
+struct Information(Option<String>);
+
+impl Information {
+    fn of(proc: &Dir, pci: &str, problems: &mut Vec<Problem>) -> Information {
+        Information(tried(pci, proc.dir("driver/nvidia/gpus").dir(pci).text("information"), problems))
     }
-    let information = proc.dir("driver/nvidia/gpus").dir(&dir.name()).text("information")?;
-    let line =
-        information.as_deref().and_then(|text| text.lines().find_map(|line| line.strip_prefix("Model:")));
-    Ok(line.map(|name| name.trim().to_string()).filter(|name| !name.is_empty()))
+
+    /// A fact; none where the driver does not know it yet, which it says with question marks.
+    fn fact(&self, key: &str) -> Option<String> {
+        let line = |line: &str| Some(line.strip_prefix(key)?.strip_prefix(':')?.trim().to_string());
+        let value = self.0.as_deref()?.lines().find_map(line)?;
+        (!value.is_empty() && !value.contains('?') && value != "Unknown").then_some(value)
+    }
 }
 
 /// The network interfaces of a function, which virtio puts one folder further down.

@@ -69,8 +69,10 @@ fn other() -> Gpu {
 
 /// The readings of the first GPU when the node is read as it is at each time.
 fn read(steps: &[(f64, &[Gpu])]) -> Vec<Reading> {
-    let part =
-        |pci: &str| GpuPart { function: Function { pci: pci.into(), ..Function::default() }, model: None };
+    let part = |pci: &str| GpuPart {
+        function: Function { pci: pci.into(), ..Function::default() },
+        ..GpuPart::default()
+    };
     let inventory = Inventory { gpus: vec![part(FIRST), part(OTHER)], ..Inventory::default() };
     let settings = settings();
     let targets = GpuState.targets(&inventory, &settings);

@@ -223,3 +223,20 @@ fn speed_codes_that_the_kernel_does_not_know_are_made_up_for_by_the_interface() 
     machine.change(&format!("=== sys/class/net/{}/speed\n-1\n", name.trim()));
     assert_eq!(rate(&machine), Some(10e9));
 }
+
+#[test]
+fn parts_are_told_with_what_makes_them_another_part() {
+    let machine = Machine::of(include_str!("../../../tests/fixtures/mi300x.tree"));
+    let (found, problems) = inventory(&machine, &[]);
+    assert_eq!(problems, []);
+    assert!(found.kernel.is_some());
+    let (gpu, rdma) = (&found.gpus[0], &found.rdma[0]);
+    assert!(gpu.firmware.is_some() && gpu.serial.is_some() && gpu.driver_version.is_some(), "{gpu:?}");
+    assert!(rdma.firmware.is_some() && rdma.guid.is_some(), "{rdma:?}");
+    let serials: std::collections::BTreeSet<_> = found.gpus.iter().map(|gpu| &gpu.serial).collect();
+    assert_eq!(serials.len(), found.gpus.len());
+    let machine = Machine::of(include_str!("../../../tests/fixtures/h200.tree"));
+    let (found, problems) = inventory(&machine, &[]);
+    assert_eq!(problems, []);
+    assert!(found.gpus.iter().all(|gpu| gpu.firmware.is_some() && gpu.serial.is_some()), "{:?}", found.gpus[0]);
+}
