@@ -16,6 +16,7 @@ use tokio::sync::{Mutex, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    baseline::Baseline,
     config::{self, Config, Overrides, Timing},
     core::Core,
     gate::Gate,
@@ -102,6 +103,7 @@ impl Agent {
             leases: Leases::default(),
             ports: Ports::default(),
             skew: Skew::default(),
+            baseline: Baseline::open(&state),
             shutdown,
             newest: AtomicU64::new(newest),
             broken: AtomicBool::new(false),
@@ -404,7 +406,7 @@ impl Agent {
         for run in past.iter().filter(|run| now - run.started < 3600.0 && run.began()) {
             let (Some(probe), Some(target)) = (probes::find(run.probe), &run.target) else { continue };
             if let Some(plan) = self.plan(probe, target) {
-                self.core.gate.recall(plan.uses.into_iter().map(|used| used.resource));
+                self.core.gate.recall(plan.uses.into_iter().map(|used| used.resource), run.trigger.share());
             }
         }
     }

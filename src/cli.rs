@@ -9,6 +9,7 @@ use crate::{
     worker::{limits, pcid},
 };
 
+mod baseline;
 pub(crate) mod client;
 pub(crate) mod expected;
 pub(crate) mod generate;
@@ -130,6 +131,35 @@ pub(crate) enum Client {
     Release,
     /// Accept that parts are gone: the present ones are complete.
     Accept,
+    /// What is usual for each measured series, and the baseline that it is held against.
+    #[command(subcommand)]
+    Baseline(Baseline),
+}
+
+/// What to do with baselines.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Baseline {
+    /// Show them.
+    Show {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Freeze what is usual now as the baseline.
+    Accept(Which),
+    /// Forget what was learned, and begin anew: after a repair, or where a part is meant to be slower.
+    Reset(Which),
+}
+
+/// Which baselines.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Which {
+    /// Those of this probe; without it, of all.
+    #[arg(long, value_name = "PROBE")]
+    pub(crate) test: Option<String>,
+    /// Those of this GPU, RDMA device or `node`; without it, of all.
+    #[arg(long)]
+    pub(crate) target: Option<String>,
 }
 
 impl Flags {

@@ -4,13 +4,13 @@ use std::{collections::BTreeMap, net::SocketAddr, ops::Range, path::PathBuf, tim
 
 use probes::Settings;
 
+use crate::judge::book::Manner;
+
 mod check;
 mod load;
 mod raw;
 
-#[cfg(test)]
-pub(crate) use load::built_in;
-pub(crate) use load::{DEFAULT_TOML, Overrides, load};
+pub(crate) use load::{DEFAULT_TOML, Overrides, built_in, load};
 
 /// What the operator wants, with every default filled in.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +23,8 @@ pub(crate) struct Config {
     pub(crate) state: State,
     pub(crate) log: Log,
     pub(crate) budget: Budget,
+    /// How series are learned and suspicions decided.
+    pub(crate) baseline: Manner,
     /// Whether active probes need idle devices.
     pub(crate) occupancy: bool,
     pub(crate) peers: Peers,

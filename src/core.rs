@@ -8,17 +8,18 @@ use std::{
     time::Duration,
 };
 
-use probes::{LoadedLinks, Reading, Target};
+use probes::{LoadedLinks, Probe, Reading, Target};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    baseline::Baseline,
     config::Config,
     gate::Gate,
     hold::Holds,
     inventory::Parts,
     journal::Journal,
-    judge,
+    judge::{self, book::Seen, speed::Speed},
     metrics::Totals,
     peer::{
         identity::{Identities, Tls},
@@ -66,6 +67,8 @@ pub(crate) struct Core {
     pub(crate) loaded: Mutex<Arc<LoadedLinks>>,
     /// Results of GPUs of the same kind.
     pub(crate) siblings: Mutex<Siblings>,
+    /// What is usual for each series, and what is suspected.
+    pub(crate) baseline: Baseline,
     /// A task of the agent has panicked.
     pub(crate) broken: AtomicBool,
 }
@@ -76,7 +79,13 @@ impl Core {
     }
 
     /// What a completed run says of its targets, told to all who learn from it.
-    pub(crate) fn judge(&self, targets: &[Target], mut readings: Vec<Reading>) -> Vec<Report> {
+    pub(crate) fn judge(
+        &self,
+        probe: &'static dyn Probe,
+        targets: &[Target],
+        peer: Option<&str>,
+        mut readings: Vec<Reading>,
+    ) -> Vec<Report> {
         for reading in readings.iter_mut().filter(|reading| !reading.digests.is_empty()) {
             let mut siblings = self.siblings.lock().unwrap_or_else(PoisonError::into_inner);
             let differ = |digest| siblings.compare(reading.target.id(), digest);
@@ -88,7 +97,46 @@ impl Core {
             let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::make_mut(&mut loaded).see(epoch_seconds(), seen);
         }
-        judge::completed(targets, readings)
+        let speeds = self.compare(probe, peer, &mut readings);
+        let mut reports = judge::completed(targets, readings);
+        for (target, speed) in speeds {
+            if let Some(report) = reports.iter_mut().find(|report| report.target == target) {
+                report.speed = Some(speed);
+            }
+        }
+        reports
+    }
+
+    /// Holds what was measured against what is expected, and adds that to the findings.
+    fn compare(
+        &self,
+        probe: &'static dyn Probe,
+        peer: Option<&str>,
+        readings: &mut [Reading],
+    ) -> Vec<(Target, Speed)> {
+        if probe.compared().is_empty() {
+            return Vec::new();
+        }
+        let (config, parts) = (self.config.borrow().clone(), self.parts.borrow().clone());
+        let seen = Seen {
+            probe,
+            inventory: &parts.present,
+            settings: &config.settings,
+            peer,
+            at: epoch_seconds(),
+            manner: config.baseline,
+        };
+        let mut speeds = Vec::new();
+        for reading in readings {
+            if let Some(speed) = self.baseline.change(|book| book.observe(seen, reading)) {
+                reading.findings.extend(speed.finding(&reading.target));
+                for change in &speed.changes {
+                    tracing::info!(probe = probe.name(), target = %reading.target, change, "a series begins anew");
+                }
+                speeds.push((reading.target.clone(), speed));
+            }
+        }
+        speeds
     }
 
     /// PCIe links as they were while data moved.

@@ -44,6 +44,16 @@ pub(crate) struct Asked<'a> {
     pub(crate) hold: Option<&'a Hold>,
     pub(crate) now: f64,
     pub(crate) inventory: &'a Inventory,
+    pub(crate) share: Share,
+}
+
+/// Whose budget a run draws on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// What runs by itself and what people ask for.
+    Regular,
+    /// Runs that decide a suspicion: half as much again, so that neither keeps the other off.
+    Confirm,
 }
 
 /// The gate of a node.
@@ -51,7 +61,8 @@ pub(crate) struct Asked<'a> {
 pub(crate) struct Gate<C: Clock = DefaultClock> {
     clock: C,
     locks: Arc<Mutex<BTreeSet<Resource>>>,
-    buckets: Mutex<Buckets<C>>,
+    regular: Mutex<Buckets<C>>,
+    confirm: Mutex<Buckets<C>>,
 }
 
 /// A run's right to be under way. Dropping it unlocks its resources.
@@ -73,26 +84,35 @@ struct Buckets<C: Clock> {
 
 impl<C: Clock + Clone> Gate<C> {
     pub(crate) fn new(budget: Budget, clock: C) -> Gate<C> {
-        let buckets = Mutex::new(Buckets { budget, credit: BTreeMap::new(), of: BTreeMap::new() });
-        Gate { clock, locks: Arc::default(), buckets }
+        let (regular, confirm) = (Buckets::new(budget), Buckets::new(halved(budget)));
+        Gate { clock, locks: Arc::default(), regular: Mutex::new(regular), confirm: Mutex::new(confirm) }
+    }
+
+    fn buckets(&self, share: Share) -> MutexGuard<'_, Buckets<C>> {
+        lock(match share {
+            Share::Regular => &self.regular,
+            Share::Confirm => &self.confirm,
+        })
     }
 
     /// Changes the budget. What was used so far is not known by the new buckets, so they begin
     /// with their burst used up.
     pub(crate) fn set_budget(&self, budget: Budget) {
-        let mut buckets = lock(&self.buckets);
-        if buckets.budget != budget {
-            let known: Vec<Resource> = buckets.of.keys().cloned().collect();
-            *buckets = Buckets { budget, credit: BTreeMap::new(), of: BTreeMap::new() };
-            for resource in known {
-                buckets.empty(&resource, &self.clock);
+        for (share, budget) in [(Share::Regular, budget), (Share::Confirm, halved(budget))] {
+            let mut buckets = self.buckets(share);
+            if buckets.budget != budget {
+                let known: Vec<Resource> = buckets.of.keys().cloned().collect();
+                *buckets = Buckets::new(budget);
+                for resource in known {
+                    buckets.empty(&resource, &self.clock);
+                }
             }
         }
     }
 
     /// Takes up that an earlier process used these within the last hour: their burst is used up.
-    pub(crate) fn recall(&self, used: impl IntoIterator<Item = Resource>) {
-        let mut buckets = lock(&self.buckets);
+    pub(crate) fn recall(&self, used: impl IntoIterator<Item = Resource>, share: Share) {
+        let mut buckets = self.buckets(share);
         for resource in used {
             buckets.empty(&resource, &self.clock);
         }
@@ -122,13 +142,13 @@ impl<C: Clock + Clone> Gate<C> {
         if asked.occupancy {
             occupancy(asked.inventory)?;
         }
-        self.spend(&asked.plan.uses)?;
+        self.spend(&asked.plan.uses, asked.share)?;
         Ok(permit)
     }
 
     /// Gives back what was taken for runs that did not come about.
-    pub(crate) fn give_back(&self, uses: &[Use]) {
-        let mut buckets = lock(&self.buckets);
+    pub(crate) fn give_back(&self, uses: &[Use], share: Share) {
+        let mut buckets = self.buckets(share);
         uses.iter().for_each(|used| buckets.give_back(used, &self.clock));
     }
 
@@ -155,8 +175,8 @@ impl<C: Clock + Clone> Gate<C> {
         Ok(Permit { locks: self.locks.clone(), held: wanted })
     }
 
-    fn spend(&self, uses: &[Use]) -> Result<(), Skip> {
-        let mut buckets = lock(&self.buckets);
+    fn spend(&self, uses: &[Use], share: Share) -> Result<(), Skip> {
+        let mut buckets = self.buckets(share);
         for (taken, used) in uses.iter().enumerate() {
             if let Err(skip) = buckets.take(used, &self.clock) {
                 uses[..taken].iter().for_each(|used| buckets.give_back(used, &self.clock));
@@ -167,7 +187,20 @@ impl<C: Clock + Clone> Gate<C> {
     }
 }
 
+/// What runs that decide suspicions may take. A heavy one at least is possible where any is.
+fn halved(budget: Budget) -> Budget {
+    Budget {
+        gpu_milliseconds: budget.gpu_milliseconds / 2,
+        network_mib: budget.network_mib / 2,
+        heavy_runs: budget.heavy_runs.div_ceil(2),
+    }
+}
+
 impl<C: Clock + Clone> Buckets<C> {
+    fn new(budget: Budget) -> Buckets<C> {
+        Buckets { budget, credit: BTreeMap::new(), of: BTreeMap::new() }
+    }
+
     fn take(&mut self, used: &Use, clock: &C) -> Result<(), Skip> {
         let credit = self.credit(&used.resource, clock);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the amount")]
@@ -310,8 +343,16 @@ mod tests {
 
     fn enter(gate: &Gate<FakeRelativeClock>, cost: Cost, plan: &Plan) -> Result<Permit, SkipReason> {
         let inventory = Inventory::default();
-        let asked =
-            Asked { plan, cost, active: true, occupancy: true, hold: None, now: 0.0, inventory: &inventory };
+        let asked = Asked {
+            plan,
+            cost,
+            active: true,
+            occupancy: true,
+            hold: None,
+            now: 0.0,
+            inventory: &inventory,
+            share: Share::Regular,
+        };
         gate.enter(asked).map_err(|skip| skip.reason)
     }
 
@@ -329,6 +370,7 @@ mod tests {
             hold: None,
             now: 40.0,
             inventory: &empty,
+            share: Share::Regular,
         };
         let table = [
             (
@@ -411,11 +453,30 @@ mod tests {
     #[test]
     fn a_restart_does_not_refill_the_budget() {
         let (gate, clock) = gate();
-        gate.recall([Resource::Gpu("0000:05:00.0".into())]);
+        gate.recall([Resource::Gpu("0000:05:00.0".into())], Share::Regular);
         let run = plan(vec![gpu(4_000)]);
         assert_eq!(enter(&gate, Cost::Light, &run).unwrap_err(), SkipReason::Budget);
         clock.advance(Duration::from_secs(1601));
         assert!(enter(&gate, Cost::Light, &run).is_ok());
+    }
+
+    #[test]
+    fn runs_that_decide_a_suspicion_have_half_as_much_of_their_own() {
+        let (gate, _) = gate();
+        let (run, inventory) = (plan(vec![gpu(1_500)]), Inventory::default());
+        let asked = |share| Asked {
+            plan: &run,
+            cost: Cost::Light,
+            active: true,
+            occupancy: true,
+            hold: None,
+            now: 0.0,
+            inventory: &inventory,
+            share,
+        };
+        let runs = |share| (0..10).filter(|_| gate.enter(asked(share)).is_ok()).count();
+        assert_eq!((runs(Share::Regular), runs(Share::Confirm)), (6, 3));
+        assert_eq!(halved(Budget { heavy_runs: 1, ..BUDGET }).heavy_runs, 1);
     }
 
     #[test]

@@ -64,6 +64,7 @@ mod tests {
             reason: verdict.to_string(),
             findings: vec![],
             measurements: vec![],
+            speed: None,
         };
         Arc::new(Run {
             id,

@@ -54,7 +54,7 @@ mod probe;
 pub(crate) mod query;
 mod route;
 mod status;
-mod style;
+pub(crate) mod style;
 mod tree;
 
 /// The body of every answer: they are small and made whole.

@@ -229,6 +229,7 @@ mod tests {
             reason: verdict.to_string(),
             findings: vec![Finding::new("numa_balancing", "node", verdict, "1", "0")],
             measurements: vec![],
+            speed: None,
         };
         Run {
             id,

@@ -7,7 +7,12 @@ use probes::{Finding, Reading, Target, Verdict};
 
 use crate::run::{Failure, Outcome, Report};
 
+pub(crate) mod book;
 pub(crate) mod detector;
+mod epoch;
+pub(crate) mod expectation;
+mod part;
+pub(crate) mod speed;
 
 /// The reports of a completed run: one for each target, also for those the output doesn't mention.
 pub(crate) fn completed(targets: &[Target], readings: Vec<Reading>) -> Vec<Report> {
@@ -55,6 +60,7 @@ fn report(reading: Reading) -> Report {
         target: reading.target,
         findings: reading.findings,
         measurements: reading.measurements,
+        speed: None,
     }
 }
 
@@ -65,6 +71,7 @@ fn unmeasured(target: &Target, reason: String) -> Report {
         reason,
         findings: vec![],
         measurements: vec![],
+        speed: None,
     }
 }
 

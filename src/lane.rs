@@ -23,7 +23,7 @@ use tokio::{
 use crate::{
     config::Config,
     core::Core,
-    gate::Asked,
+    gate::{Asked, Share},
     history::History,
     inventory::Parts,
     judge,
@@ -70,6 +70,7 @@ enum Job {
         until: Option<Instant>,
         /// With whom; none lets the lane choose.
         peer: Option<Arc<Member>>,
+        trigger: Trigger,
     },
     /// Its part in a lease that this node has opened.
     Opened(Arc<Session>),
@@ -183,7 +184,12 @@ impl Lane {
         until: Option<Instant>,
         peer: Option<Arc<Member>>,
     ) -> Result<Arc<Run>, Busy> {
-        self.ask(Job::Own { until, peer })?.await.map_err(|_| Busy)
+        self.ask(Job::Own { until, peer, trigger: Trigger::OnDemand })?.await.map_err(|_| Busy)
+    }
+
+    /// Runs to decide a suspicion, with this peer if the probe needs one.
+    pub(crate) async fn confirm(&self, peer: Option<Arc<Member>>) -> Result<Arc<Run>, Busy> {
+        self.ask(Job::Own { until: None, peer, trigger: Trigger::Confirm })?.await.map_err(|_| Busy)
     }
 
     /// Runs in a lease that this node has opened.
@@ -279,12 +285,12 @@ impl Executor {
     }
 
     async fn run_periodic(&mut self) {
-        self.run_as(Trigger::Periodic, Job::Own { until: None, peer: None }).await;
+        self.run(Job::Own { until: None, peer: None, trigger: Trigger::Periodic }).await;
     }
 
     async fn run(&mut self, job: Job) -> Arc<Run> {
         let trigger = match &job {
-            Job::Own { .. } => Trigger::OnDemand,
+            Job::Own { trigger, .. } => *trigger,
             Job::Opened(_) | Job::Refused { .. } => Trigger::Periodic,
             Job::Served(_) => Trigger::Peer,
         };
@@ -299,7 +305,7 @@ impl Executor {
         let targets = self.targets(&config, &parts);
         self.view.send_modify(|view| Arc::make_mut(view).running = Some(started));
         let mut told = Told::default();
-        let result = self.execute(&config, &parts, &targets, job, &mut told).await;
+        let result = self.execute(&config, &parts, &targets, job, trigger.share(), &mut told).await;
         let (outcome, reports) = match result {
             Ok(reports) => (Outcome::Completed, reports),
             Err(outcome) => {
@@ -329,6 +335,7 @@ impl Executor {
         parts: &Parts,
         targets: &[Target],
         job: Job,
+        share: Share,
         told: &mut Told,
     ) -> Result<Vec<Report>, Outcome> {
         if targets.is_empty() {
@@ -348,9 +355,10 @@ impl Executor {
         };
         let mut stop = Stop::at_shutdown(self.core.shutdown.clone());
         match (job, self.probe.scope()) {
-            (Job::Own { until, peer }, Scope::EachPair) => {
+            (Job::Own { until, peer, .. }, Scope::EachPair) => {
                 stop.caller = until;
-                let session = pair::choose(&self.core, self.probe, &targets[0], peer, until, told).await?;
+                let session =
+                    pair::choose(&self.core, self.probe, &targets[0], peer, share, until, told).await?;
                 let measured =
                     pair::opened(&self.core, self.probe, ctx, &session, &mut self.memory, &stop, told).await;
                 let shutdown = self.core.shutdown.clone();
@@ -392,13 +400,14 @@ impl Executor {
                     hold: hold.as_ref(),
                     now,
                     inventory: &parts.present,
+                    share,
                 };
                 let permit = self.core.gate.enter(asked).map_err(Outcome::Skipped)?;
                 self.core.totals.spend(&plan.uses);
                 let measured =
                     measure(self.probe, &ctx, &plan, &mut self.memory, &stop, &mut told.evidence).await;
                 drop((permit, port));
-                measured.map(|readings| self.core.judge(targets, readings))
+                measured.map(|readings| self.core.judge(self.probe, targets, None, readings))
             }
         }
     }

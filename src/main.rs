@@ -5,10 +5,12 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 mod agent;
+mod baseline;
 mod check;
 mod cli;
 mod client;
 mod config;
+mod confirm;
 mod core;
 mod expected;
 mod files;

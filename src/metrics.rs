@@ -33,6 +33,7 @@ use crate::{
 
 mod pairs;
 mod process;
+mod speed;
 mod values;
 
 pub(crate) use process::{Process, sample as sample_process};
@@ -126,6 +127,7 @@ pub(crate) struct Totals {
 
 impl Totals {
     /// Every series exists from the start, at 0: a rate can't be taken of a series that begins at 1.
+    /// What runs only when somebody asks has none before somebody does: nobody waits for it.
     pub(crate) fn new() -> Totals {
         let totals = Totals {
             runs: Family::default(),
@@ -134,7 +136,7 @@ impl Totals {
             gpu_seconds: Family::default(),
             network_bytes: Family::default(),
         };
-        for probe in PROBES {
+        for probe in PROBES.iter().filter(|probe| probe.schedule() == Schedule::Interval) {
             for outcome in Outcome::WORDS {
                 let _ = totals.runs.get_or_create(&[("probe", probe.name()), ("outcome", outcome)]);
             }
@@ -239,6 +241,7 @@ impl Collector for Lanes {
             |s| s.completed.as_ref().map(|(at, _)| *at),
         )?;
 
+        speed::encode(&mut encoder, &views)?;
         corrupt_results(&mut encoder, &views)?;
         pairs::encode(&mut encoder, agent, &views)?;
         let mut fresh = Values::default();
@@ -384,6 +387,7 @@ impl Collector for Answer {
                 )?;
             }
         }
+        speed::of_reports(&mut encoder, self.probe, &self.reports)?;
         let mut values = Values::default();
         for report in &self.reports {
             values.add(0, Some(report));

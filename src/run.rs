@@ -6,6 +6,8 @@ use std::{fmt, time::Duration};
 use probes::{Finding, Measurement, Target, Verdict};
 use serde::{Deserialize, Serialize};
 
+use crate::{gate::Share, judge::speed::Speed};
+
 /// One execution.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
@@ -36,6 +38,8 @@ pub(crate) struct Report {
     pub(crate) reason: String,
     pub(crate) findings: Vec<Finding>,
     pub(crate) measurements: Vec<Measurement>,
+    /// How well it performs; none where nothing was compared.
+    pub(crate) speed: Option<Speed>,
 }
 
 /// What one step executed.
@@ -57,6 +61,8 @@ pub(crate) struct Evidence {
 pub(crate) enum Trigger {
     Periodic,
     OnDemand,
+    /// It decides a suspicion.
+    Confirm,
     /// A partner opened a lease.
     Peer,
 }
@@ -203,10 +209,19 @@ impl Report {
 }
 
 impl Trigger {
+    /// Whose budget such a run draws on.
+    pub(crate) fn share(self) -> Share {
+        match self {
+            Trigger::Confirm => Share::Confirm,
+            Trigger::Periodic | Trigger::OnDemand | Trigger::Peer => Share::Regular,
+        }
+    }
+
     pub(crate) fn word(self) -> &'static str {
         match self {
             Trigger::Periodic => "periodic",
             Trigger::OnDemand => "on demand",
+            Trigger::Confirm => "to confirm",
             Trigger::Peer => "by a partner",
         }
     }

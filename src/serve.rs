@@ -12,7 +12,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{agent::Agent, cli::Flags, config, http, logs, metrics, peer, runner};
+use crate::{agent::Agent, cli::Flags, config, confirm, http, logs, metrics, peer, runner};
 
 /// The configuration is wrong.
 const BAD_CONFIG: u8 = 2;
@@ -76,6 +76,7 @@ async fn serve(
     let server = tokio::spawn(servers.serve(agent.clone(), shutdown.clone()));
     let partners = tokio::spawn(peer::server::serve(agent.clone(), partners, shutdown.clone()));
     let rounds = tokio::spawn(peer::rounds::run(agent.clone(), shutdown.clone()));
+    let confirm = tokio::spawn(confirm::run(agent.clone(), shutdown.clone()));
     let members = tokio::spawn(agent.clone().follow_members(shutdown.clone()));
     let keeper = tokio::spawn(keep(agent.clone(), shutdown.clone()));
     let lister = tokio::spawn(list(agent.clone(), shutdown.clone()));
@@ -99,6 +100,7 @@ async fn serve(
         let _ = keeper.await;
         let _ = lister.await;
         let _ = rounds.await;
+        let _ = confirm.await;
         let _ = members.await;
         let _ = partners.await;
         let _ = server.await;

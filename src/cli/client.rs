@@ -11,7 +11,7 @@ use hyper::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Client as Command, list, offline};
+use super::{Baseline, Client as Command, baseline, list, offline};
 use crate::{
     check::{self, CheckFormat, Seen},
     client::{Client, ClientError},
@@ -66,6 +66,15 @@ async fn run(config: &Config, command: Command) -> anyhow::Result<ExitCode> {
             post(&client, "/api/v1/hold", &json!({ "for": seconds, "reason": reason })).await
         }
         Command::Release => post(&client, "/api/v1/release", &json!({})).await,
+        Command::Baseline(Baseline::Show { json }) => baseline::show(&client, json).await,
+        Command::Baseline(Baseline::Accept(which)) => {
+            post(&client, "/api/v1/baseline/accept", &json!({ "test": which.test, "target": which.target }))
+                .await
+        }
+        Command::Baseline(Baseline::Reset(which)) => {
+            post(&client, "/api/v1/baseline/reset", &json!({ "test": which.test, "target": which.target }))
+                .await
+        }
         Command::Accept => post(&client, "/api/v1/inventory/accept", &json!({})).await,
     }
 }

@@ -16,6 +16,8 @@ use probes::{
     },
 };
 
+use crate::judge::{book::Manner, detector};
+
 use super::{
     Budget, Config, Identity, Log, Peers, State, Timing, Web,
     raw::{self, Leaf, Raw, Span},
@@ -180,6 +182,7 @@ pub(super) fn check(raw: Raw, problems: &mut Vec<String>) -> Config {
         state: c.state(raw.state),
         log: c.log(raw.log),
         budget: c.budget(raw.budget),
+        baseline: c.baseline(raw.baseline),
         occupancy: c.take("occupancy.check", raw.occupancy.check),
         peers: c.peers(raw.peers),
         inventory_interval: c.interval("inventory.interval", raw.inventory.interval),
@@ -248,6 +251,13 @@ impl Checker<'_> {
             self.wrong(key, format_args!("{value} is impossible: at least {least}"));
         }
         value
+    }
+
+    fn baseline(&mut self, raw: raw::Baseline) -> Manner {
+        let least = u64::from(detector::WARM);
+        let samples = self.at_least("baseline.samples", raw.samples, least);
+        let every = self.interval("baseline.confirm_every", raw.confirm_every);
+        Manner { samples: u32::try_from(samples).unwrap_or(u32::MAX), every: every.as_secs_f64() }
     }
 
     fn interval(&mut self, key: &str, leaf: Leaf<Span>) -> Duration {

@@ -77,8 +77,7 @@ pub(crate) fn load(overrides: &Overrides) -> Result<Config, ConfigError> {
     if problems.is_empty() { Ok(config) } else { Err(ConfigError(problems)) }
 }
 
-/// The built-in configuration, whatever the machine of the test has.
-#[cfg(test)]
+/// The built-in configuration, whatever the operator wants.
 pub(crate) fn built_in() -> Config {
     let text = config::Config::builder().add_source(File::from_str(DEFAULT_TOML, FileFormat::Toml));
     let raw: Raw = text.build().unwrap().try_deserialize().unwrap();

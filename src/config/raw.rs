@@ -24,6 +24,7 @@ pub(super) struct Raw {
     pub(super) roots: Roots,
     pub(super) inventory: Inventory,
     pub(super) budget: Budget,
+    pub(super) baseline: Baseline,
     pub(super) occupancy: Occupancy,
     pub(super) peers: Peers,
     pub(super) compute: Compute,
@@ -43,6 +44,12 @@ pub(super) struct Web {
 pub(super) struct State {
     pub(super) directory: Leaf<PathBuf>,
     pub(super) journal_mib: Leaf<u64>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Baseline {
+    pub(super) samples: Leaf<u64>,
+    pub(super) confirm_every: Leaf<Span>,
 }
 
 #[derive(Deserialize)]

@@ -24,7 +24,9 @@ use crate::{
         route::{Refusal, Site, json, json_error},
         status::{Value, find_run},
     },
+    judge::book::Which,
     run::{Evidence, Outcome, Run},
+    runner::epoch_seconds,
 };
 
 /// Runs in one answer unless the caller says how many.
@@ -336,6 +338,47 @@ pub(crate) fn release(agent: &Agent, by: &str) -> Response<Body> {
 /// `POST /api/v1/inventory/accept`
 pub(crate) fn accept(agent: &Agent, by: &str) -> Response<Body> {
     json(StatusCode::OK, &json!({ "forgotten": agent.accept_inventory(by) }))
+}
+
+/// Which baselines are meant; none means all.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Baselines {
+    test: Option<String>,
+    target: Option<String>,
+}
+
+/// `GET /api/v1/baseline`
+pub(crate) fn baseline(agent: &Agent) -> Response<Body> {
+    let book = agent.core().baseline.book();
+    json(StatusCode::OK, &json!({ "series": book.entries().collect::<Vec<_>>() }))
+}
+
+/// `POST /api/v1/baseline/accept` and `/reset`
+pub(crate) fn change_baseline(agent: &Agent, by: &str, path: &str, text: &[u8]) -> Response<Body> {
+    let wanted: Baselines = match body(text) {
+        Ok(wanted) => wanted,
+        Err(refused) => return *refused,
+    };
+    let probe = match wanted.test.as_deref().map(|test| (test, probes::find(test))) {
+        None => None,
+        Some((_, Some(probe))) => Some(probe.name()),
+        Some((test, None)) => {
+            let known = crate::words::known_tests();
+            return json_error(
+                StatusCode::BAD_REQUEST,
+                &format!("there is no test {test:?}; known are {known}"),
+            );
+        }
+    };
+    let which = Which { probe, target: wanted.target.as_deref() };
+    let accept = path.ends_with("accept");
+    let changed = agent.core().baseline.change(|book| match accept {
+        true => book.accept(&which, epoch_seconds()),
+        false => book.reset(&which),
+    });
+    tracing::info!(by, test = probe, target = wanted.target, accept, changed, "baselines were changed");
+    json(StatusCode::OK, &json!({ if accept { "accepted" } else { "forgotten" }: changed }))
 }
 
 /// `POST /-/reload`

@@ -27,8 +27,8 @@ fn content_type(format: Format) -> &'static str {
 }
 
 /// How long an answer serves everybody who asks for the same: scrapers that come at once get one
-/// that was made once, and whoever floods us makes us work ten times a second at most.
-const SHARED: Duration = Duration::from_millis(100);
+/// that was made once, and whoever floods us makes us work twenty times a second at most.
+const SHARED: Duration = Duration::from_millis(50);
 
 /// What a scraper wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +96,11 @@ impl Newest {
         let made = Made::of(encode(wanted.format), wanted.gzip);
         newest.push((wanted, Instant::now(), made.clone()));
         made.answer(wanted.format)
+    }
+
+    /// Something was changed by somebody who may look at once.
+    pub(crate) fn forget(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 

@@ -142,6 +142,7 @@ fn snapshot(trusted: bool) -> Snapshot {
                 reason: "link width is x8 of x16".to_string(),
                 findings: vec![narrow()],
                 measurements: vec![],
+                speed: None,
             }],
             evidence: vec![Evidence {
                 argv: vec!["/usr/bin/fabricpulse".to_string(), "worker".to_string(), "pcie".to_string()],

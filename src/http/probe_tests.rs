@@ -24,6 +24,7 @@ fn report(device: &str, verdict: Verdict, up: f64) -> Report {
                 .try_command("rdma link show"),
         ],
         measurements: vec![measure("nic_port_up", up), measure("nic_link_downed", 2.0)],
+        speed: None,
     }
 }
 

@@ -77,6 +77,7 @@ where
         ("GET", "/-/ready") if agent.ready() => words(StatusCode::OK, "fabricpulse is ready"),
         ("GET", "/-/ready") => words(StatusCode::SERVICE_UNAVAILABLE, NOT_READY),
         ("GET", "/api/v1/status") => json(StatusCode::OK, &Status::of(agent)),
+        ("GET", "/api/v1/baseline") => api::baseline(agent),
         ("GET", "/api/v1/runs") => api::runs(site, asked),
         ("GET", "/api/v1/runs/") => api::run(site, caller, name),
         ("GET", "/run/") => match name.parse().ok().and_then(|id| status::find_run(agent, id)) {
@@ -95,7 +96,13 @@ where
         }
         (
             "POST",
-            "/api/v1/runs" | "/api/v1/hold" | "/api/v1/release" | "/api/v1/inventory/accept" | "/-/reload",
+            "/api/v1/runs"
+            | "/api/v1/hold"
+            | "/api/v1/release"
+            | "/api/v1/inventory/accept"
+            | "/api/v1/baseline/accept"
+            | "/api/v1/baseline/reset"
+            | "/-/reload",
         ) => match may_act(site, caller, headers) {
             Err(refused) => *refused,
             Ok(()) => match read(body).await {
@@ -122,13 +129,18 @@ fn split(path: &str) -> (&str, &str) {
 async fn act(site: &Arc<Site>, caller: &Caller, path: &str, body: Bytes) -> Response<Body> {
     let (site, by, path) = (site.clone(), caller.name(), path.to_string());
     let done = tokio::spawn(async move {
-        match path.as_str() {
+        let answer = match path.as_str() {
             "/api/v1/runs" => api::start(&site, &body),
             "/api/v1/hold" => api::hold(&site.agent, &by, &body),
             "/api/v1/release" => api::release(&site.agent, &by),
             "/api/v1/inventory/accept" => api::accept(&site.agent, &by),
+            "/api/v1/baseline/accept" | "/api/v1/baseline/reset" => {
+                api::change_baseline(&site.agent, &by, &path, &body)
+            }
             _ => api::reload(&site.agent).await,
-        }
+        };
+        site.scraped.forget();
+        answer
     });
     done.await.unwrap_or_else(|error| {
         tracing::error!(%error, "request failed");
@@ -180,9 +192,14 @@ where
 fn otherwise(path: &str) -> Response<Body> {
     let allowed = match path {
         "/" | "/metrics" | "/probe" | "/config" | "/-/healthy" | "/-/ready" | "/api/v1/status"
-        | "/api/v1/runs/" | "/run/" | "/part/" => "GET, HEAD",
+        | "/api/v1/baseline" | "/api/v1/runs/" | "/run/" | "/part/" => "GET, HEAD",
         "/api/v1/runs" => "GET, HEAD, POST",
-        "/-/reload" | "/api/v1/hold" | "/api/v1/release" | "/api/v1/inventory/accept" => "POST",
+        "/-/reload"
+        | "/api/v1/hold"
+        | "/api/v1/release"
+        | "/api/v1/inventory/accept"
+        | "/api/v1/baseline/accept"
+        | "/api/v1/baseline/reset" => "POST",
         _ => return words(StatusCode::NOT_FOUND, "nothing is here; / links to what there is"),
     };
     let mut response = words(StatusCode::METHOD_NOT_ALLOWED, &format!("only {allowed} is answered here"));

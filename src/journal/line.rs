@@ -5,7 +5,10 @@ use std::time::Duration;
 use probes::{Finding, Measurement, Target, Verdict};
 use serde::{Deserialize, Serialize};
 
-use crate::run::{Evidence, Outcome, Report, Run, Trigger};
+use crate::{
+    judge::{detector::State, speed::Speed},
+    run::{Evidence, Outcome, Report, Run, Trigger},
+};
 
 #[derive(Deserialize, Serialize)]
 pub(super) struct Line {
@@ -29,6 +32,15 @@ struct ReportLine {
     reason: String,
     findings: Vec<Finding>,
     values: Vec<ValueLine>,
+    #[serde(default)]
+    speed: Option<SpeedLine>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct SpeedLine {
+    state: State,
+    ratio: Option<f64>,
+    part: Option<String>,
 }
 
 #[derive(Deserialize, Serialize)]
@@ -94,6 +106,11 @@ impl ReportLine {
             reason: report.reason.clone(),
             findings: report.findings.clone(),
             values: report.measurements.iter().map(value).collect(),
+            speed: report.speed.as_ref().map(|speed| SpeedLine {
+                state: speed.state,
+                ratio: speed.ratio,
+                part: speed.part.clone(),
+            }),
         }
     }
 
@@ -109,6 +126,14 @@ impl ReportLine {
             reason: self.reason,
             findings: self.findings,
             measurements: self.values.into_iter().filter_map(measurement).collect(),
+            speed: self.speed.map(|SpeedLine { state, ratio, part }| Speed {
+                state,
+                ratio,
+                part,
+                why: "",
+                judged: Vec::new(),
+                changes: Vec::new(),
+            }),
         }
     }
 }

@@ -27,10 +27,8 @@ const LEAST_SPREAD: f64 = 0.0025;
 const SPREADS: f64 = 2.5;
 /// What makes a median of absolute deviations a standard deviation, for a normal distribution.
 const MAD_TO_SIGMA: f64 = 1.4826;
-/// Between two runs that decide a case, in seconds.
-pub(crate) const CONFIRM_EVERY: f64 = 600.0;
-/// A run that comes this much before its time counts all the same.
-const EARLY: f64 = 60.0;
+/// A run that comes before its time by this part of that counts all the same.
+const EARLY: f64 = 0.1;
 /// Low samples that confirm a case.
 const CONFIRMS: u8 = 3;
 /// Good samples that close a case which is not confirmed: three low ones of four can't come any more.
@@ -79,7 +77,8 @@ pub(crate) struct Case {
 }
 
 /// What a series says of its part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum State {
     /// Too few samples to tell a drop.
     Warming,
@@ -91,16 +90,49 @@ pub(crate) enum State {
     Degraded,
 }
 
+impl State {
+    /// The exported number.
+    pub(crate) fn number(self) -> f64 {
+        match self {
+            State::Warming => -1.0,
+            State::Fine => 0.0,
+            State::Suspect => 1.0,
+            State::Degraded => 2.0,
+        }
+    }
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            State::Warming => "warming",
+            State::Fine => "ok",
+            State::Suspect => "suspect",
+            State::Degraded => "degraded",
+        }
+    }
+}
+
 impl Detector {
-    /// Takes a sample. `floor` is the least value that is expected whatever is usual.
-    pub(crate) fn observe(&mut self, value: f64, at: f64, floor: Option<f64>) -> State {
+    /// Takes a sample. `floor` is the least value that is expected whatever is usual; `every` is the
+    /// time between two runs that decide a case.
+    pub(crate) fn observe(&mut self, value: f64, at: f64, floor: Option<f64>, every: f64) -> State {
         if value.is_finite() && value > 0.0 {
             match self.case.take() {
                 None => self.watch(value, at, floor),
-                Some(case) => self.case = self.decide(case, value, at, floor),
+                Some(case) => self.case = self.decide(case, value, at, floor, every),
             }
         }
         self.state()
+    }
+
+    /// Whether a value is low: for the case, while there is one.
+    pub(crate) fn is_low(&self, value: f64, floor: Option<f64>) -> bool {
+        floor.is_some_and(|floor| value < floor)
+            || self.usual().zip(self.lowest_share()).is_some_and(|(usual, bar)| value < bar * usual.median)
+    }
+
+    /// The least part of what is usual that is not low; none before anything is.
+    pub(crate) fn lowest_share(&self) -> Option<f64> {
+        self.case.as_ref().map(|case| case.bar).or_else(|| self.bar())
     }
 
     pub(crate) fn state(&self) -> State {
@@ -168,14 +200,14 @@ impl Detector {
     }
 
     /// What a case is after one more sample; none if that ends it.
-    fn decide(&self, case: Case, value: f64, at: f64, floor: Option<f64>) -> Option<Case> {
+    fn decide(&self, case: Case, value: f64, at: f64, floor: Option<f64>, every: f64) -> Option<Case> {
         // More runs in the same minutes are no more evidence.
-        if at < case.next - EARLY && at >= case.opened {
+        if at < case.next - EARLY * every && at >= case.opened {
             return Some(case);
         }
         let low = floor.is_some_and(|floor| value < floor)
             || self.usual().is_some_and(|usual| value < case.bar * usual.median);
-        let next = at + CONFIRM_EVERY;
+        let next = at + every;
         match (case.confirmed, low) {
             (None, true) => {
                 let low = case.low + 1;

@@ -13,6 +13,7 @@ use tokio::{
 use super::{Told, parse};
 use crate::{
     core::Core,
+    gate::Share,
     peer::{
         lease::{Command, Served},
         session::{Session, Wish},
@@ -33,6 +34,7 @@ pub(super) async fn choose(
     probe: &'static dyn Probe,
     target: &Target,
     peer: Option<Arc<Member>>,
+    share: Share,
     until: Option<Instant>,
     told: &mut Told,
 ) -> Result<Session, Outcome> {
@@ -51,7 +53,7 @@ pub(super) async fn choose(
     };
     for member in members.iter().take(MOST_ASKED) {
         told.peer = Some(member.name.to_string());
-        let wish = Wish { target, rail, probes: &[probe], member, on_demand: true, due: true, until };
+        let wish = Wish { target, rail, probes: &[probe], member, on_demand: true, due: true, share, until };
         match Session::open(core, &wish).await.map_err(|none| none.outcome) {
             Err(Outcome::Skipped(skip)) => {
                 let theirs =
@@ -89,7 +91,8 @@ pub(super) async fn opened(
         core.may_go_on()?;
         outputs.push(session.stage(probe, index, stage, stop, &mut told.evidence).await?);
     }
-    let reports = core.judge(ctx.targets, parse(probe, &ctx, &outputs, memory)?);
+    let readings = parse(probe, &ctx, &outputs, memory)?;
+    let reports = core.judge(probe, ctx.targets, Some(session.peer()), readings);
     reports.iter().for_each(|report| session.learn(&report.measurements));
     Ok(reports)
 }
@@ -131,7 +134,8 @@ pub(super) async fn served(
         }
         outputs.push(half(probe, stage, ctx.port, reply, &mut commands, &mut next, &stop, told).await?);
     }
-    let reports = core.judge(ctx.targets, parse(probe, &ctx, &outputs, memory)?);
+    let readings = parse(probe, &ctx, &outputs, memory)?;
+    let reports = core.judge(probe, ctx.targets, Some(&lease.partner.name), readings);
     reports.iter().for_each(|report| lease.learn(&report.measurements));
     drop(ended);
     Ok(reports)

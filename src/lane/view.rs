@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use probes::{Finding, Target, Verdict, compute::CORRUPT_RESULT};
 
 use crate::{
-    judge,
+    judge::{self, speed::Speed},
     peers::coverage::Coverage,
     run::{Outcome, Report, Run},
 };
@@ -39,6 +39,8 @@ pub(crate) struct Standing {
     pub(crate) completed: Option<(f64, Arc<Run>)>,
     /// The nodes that it was measured with.
     pub(crate) partners: Partners,
+    /// How well it performs; none where nothing is compared.
+    pub(crate) speed: Option<Speed>,
     /// Runs that found wrong numbers, as far back as the journal goes.
     pub(crate) corrupt: u64,
 }
@@ -83,6 +85,7 @@ impl Standing {
             judged: None,
             completed: None,
             partners: Partners::default(),
+            speed: None,
             corrupt: 0,
         }
     }
@@ -100,6 +103,7 @@ impl Standing {
             judged: None,
             completed: None,
             partners: Partners::default(),
+            speed: None,
             last_run: self.last_run,
             corrupt: self.corrupt,
         };
@@ -123,6 +127,7 @@ pub(super) fn stand(view: &mut View, report: &Report, run: &Arc<Run>, ended: f64
     standing.judged = Some(run.clone());
     if run.outcome == Outcome::Completed && !(report.measurements.is_empty() && report.findings.is_empty()) {
         standing.completed = Some((ended, run.clone()));
+        standing.speed = report.speed.clone();
         standing.corrupt += u64::from(report.findings.iter().any(is_corrupt));
         if let Some(peer) = &run.peer {
             standing.partners.meet(peer, ended, run);

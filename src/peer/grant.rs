@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     agent::Agent,
+    gate::Share,
     lane::Lane,
     run::{Outcome, SkipReason},
     runner::epoch_seconds,
@@ -90,7 +91,7 @@ pub(crate) fn grant(
         host_measured: false,
         terms: None,
     };
-    let half = half::enter(agent.core(), &target, &known, &partner).map_err(|outcome| {
+    let half = half::enter(agent.core(), &target, &known, &partner, Share::Regular).map_err(|outcome| {
         if let Outcome::Skipped(skip) = &outcome {
             agent.totals().refuse(known[0].name(), skip.reason);
         }

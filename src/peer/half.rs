@@ -7,7 +7,7 @@ use probes::{Context, Cost, LoadedLinks, Partner, Plan, Probe, Target, Use, part
 use super::{message::End, ports::Port};
 use crate::{
     core::Core,
-    gate::{Asked, Permit},
+    gate::{Asked, Permit, Share},
     run::{Outcome, Skip, SkipReason},
     runner::epoch_seconds,
 };
@@ -25,6 +25,7 @@ pub(crate) struct Half {
     pub(crate) unsupported: BTreeMap<String, String>,
     pub(crate) end: End,
     uses: Vec<Use>,
+    share: Share,
     _permit: Permit,
 }
 
@@ -36,7 +37,7 @@ impl Half {
 
     /// Gives its budget back: there is no lease after all.
     pub(crate) fn give_back(&self, core: &Core) {
-        core.gate.give_back(&self.uses);
+        core.gate.give_back(&self.uses, self.share);
     }
 }
 
@@ -46,6 +47,7 @@ pub(crate) fn enter(
     target: &Target,
     wanted: &[&'static dyn Probe],
     partner: &Partner,
+    share: Share,
 ) -> Result<Half, Outcome> {
     let (config, parts) = (core.config.borrow().clone(), core.parts.borrow().clone());
     let host_measured = wanted.iter().any(|probe| probe.name() == HOST_PROBE);
@@ -86,6 +88,7 @@ pub(crate) fn enter(
         hold: hold.as_ref(),
         now,
         inventory: &parts.present,
+        share,
     };
     let port = core.ports.take(&config.peers.ports).ok_or_else(|| no_port(&config.peers.ports))?;
     let permit = core.gate.enter(asked).map_err(Outcome::Skipped)?;
@@ -96,7 +99,7 @@ pub(crate) fn enter(
         bits_per_second: Some(wire.bits_per_second),
         now,
     };
-    Ok(Half { port, unsupported, end, uses: plan.uses, _permit: permit })
+    Ok(Half { port, unsupported, end, uses: plan.uses, share, _permit: permit })
 }
 
 /// There is no port for a server.

@@ -10,6 +10,7 @@ use super::session::{Session, Wish};
 use crate::{
     agent::Agent,
     config::Config,
+    gate::Share,
     inventory::Parts,
     peers::{
         membership::Membership,
@@ -155,8 +156,16 @@ async fn try_lease(agent: &Arc<Agent>, target: &Target, attempt: &Attempt) -> En
     let probes: Vec<&'static dyn Probe> = lanes.iter().map(|lane| lane.probe).collect();
     let due = attempt.why != Why::IfDue || agent.rail_due(target);
     let rail = attempt.rail as usize;
-    let wish =
-        Wish { target, rail, probes: &probes, member: &attempt.partner, on_demand: false, due, until: None };
+    let wish = Wish {
+        target,
+        rail,
+        probes: &probes,
+        member: &attempt.partner,
+        on_demand: false,
+        due,
+        share: Share::Regular,
+        until: None,
+    };
     let peer = &attempt.partner.name;
     let session = match Session::open(agent.core(), &wish).await {
         Ok(session) => Arc::new(session),

@@ -28,6 +28,7 @@ use super::{
 use crate::{
     config::Config,
     core::Core,
+    gate::Share,
     peers::{membership::Member, plan::Ended},
     run::{Evidence, Failure, Outcome, Skip, SkipReason},
     runner::{self, Stop},
@@ -56,6 +57,7 @@ pub(crate) struct Wish<'a> {
     pub(crate) on_demand: bool,
     /// Whether this node's own rail has to be measured now.
     pub(crate) due: bool,
+    pub(crate) share: Share,
     /// When the caller stops waiting.
     pub(crate) until: Option<Instant>,
 }
@@ -107,7 +109,7 @@ impl Session {
             terms: None,
         };
         let tls = core.tls().await?;
-        let half = half::enter(core, wish.target, wish.probes, &partner)?;
+        let half = half::enter(core, wish.target, wish.probes, &partner, wish.share)?;
         let supported = |probe: &&&'static dyn Probe| !half.unsupported.contains_key(probe.name());
         let request = LeaseRequest {
             opener: config.node_name.clone(),

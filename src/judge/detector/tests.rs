@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Between two runs that decide a case, in seconds.
+const CONFIRM_EVERY: f64 = 600.0;
+
 /// An hour between samples, and confirming runs when they are wanted: the states after each
 /// sample of `values`, which begin after 64 samples of 100 that differ by 0.2 at most.
 fn watch(values: &[f64], floor: Option<f64>) -> (Detector, Vec<State>) {
@@ -9,14 +12,14 @@ fn watch(values: &[f64], floor: Option<f64>) -> (Detector, Vec<State>) {
     for at in 0..64 {
         let value = 100.0 + 0.1 * f64::from(at % 5 - 2);
         assert_eq!(
-            detector.observe(value, f64::from(at) * 3600.0, None),
+            detector.observe(value, f64::from(at) * 3600.0, None, CONFIRM_EVERY),
             if at < 15 { State::Warming } else { State::Fine }
         );
     }
     let mut at = 64.0 * 3600.0;
     let mut states = Vec::new();
     for value in values {
-        states.push(detector.observe(*value, at, floor));
+        states.push(detector.observe(*value, at, floor, CONFIRM_EVERY));
         at = detector.wanted().map_or(at + 3600.0, |wanted| wanted.max(at + 5.0));
     }
     (detector, states)
@@ -66,7 +69,7 @@ fn a_floor_counts_whatever_is_usual_and_before_anything_is() {
     assert_eq!(watch(&[100.0; 5], Some(101.0)).1.last(), Some(&State::Degraded));
     let mut fresh = Detector::default();
     let states: Vec<State> =
-        (0..4).map(|at| fresh.observe(80.0, f64::from(at) * 600.0, Some(90.0))).collect();
+        (0..4).map(|at| fresh.observe(80.0, f64::from(at) * 600.0, Some(90.0), CONFIRM_EVERY)).collect();
     assert_eq!(states, [State::Suspect, State::Suspect, State::Suspect, State::Degraded]);
 }
 
@@ -75,7 +78,7 @@ fn runs_in_the_same_minutes_are_no_more_evidence() {
     let (mut detector, _) = watch(&[90.0], None);
     let at = detector.case().unwrap().opened;
     for second in 0..10 {
-        assert_eq!(detector.observe(90.0, at + f64::from(second), None), State::Suspect);
+        assert_eq!(detector.observe(90.0, at + f64::from(second), None, CONFIRM_EVERY), State::Suspect);
     }
 }
 
@@ -83,11 +86,11 @@ fn runs_in_the_same_minutes_are_no_more_evidence() {
 fn a_noisy_series_needs_a_larger_drop_and_nonsense_is_no_sample() {
     let mut noisy = Detector::default();
     for at in 0..64 {
-        noisy.observe(100.0 + 3.0 * f64::from(at % 5 - 2), f64::from(at), None);
+        noisy.observe(100.0 + 3.0 * f64::from(at % 5 - 2), f64::from(at), None, CONFIRM_EVERY);
     }
-    assert_eq!(noisy.observe(94.0, 100.0, None), State::Fine);
+    assert_eq!(noisy.observe(94.0, 100.0, None, CONFIRM_EVERY), State::Fine);
     for nonsense in [f64::NAN, f64::INFINITY, 0.0, -5.0] {
-        assert_eq!(noisy.observe(nonsense, 101.0, Some(50.0)), State::Fine);
+        assert_eq!(noisy.observe(nonsense, 101.0, Some(50.0), CONFIRM_EVERY), State::Fine);
     }
 }
 

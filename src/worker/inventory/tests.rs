@@ -238,5 +238,9 @@ fn parts_are_told_with_what_makes_them_another_part() {
     let machine = Machine::of(include_str!("../../../tests/fixtures/h200.tree"));
     let (found, problems) = inventory(&machine, &[]);
     assert_eq!(problems, []);
-    assert!(found.gpus.iter().all(|gpu| gpu.firmware.is_some() && gpu.serial.is_some()), "{:?}", found.gpus[0]);
+    assert!(
+        found.gpus.iter().all(|gpu| gpu.firmware.is_some() && gpu.serial.is_some()),
+        "{:?}",
+        found.gpus[0]
+    );
 }

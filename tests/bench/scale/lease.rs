@@ -7,7 +7,7 @@ use probes::{Cost, Inventory, Plan, Resource, Use, inventory::Gpu};
 
 use crate::{
     config::Budget,
-    gate::{Asked, Gate, Permit},
+    gate::{Asked, Gate, Permit, Share},
     run::SkipReason,
 };
 
@@ -66,8 +66,16 @@ impl Terms {
     fn enter(&self, side: Side<'_>, rail: usize) -> Result<Permit, SkipReason> {
         let inventory = if side.occupied { &self.occupied } else { &self.idle };
         let plan = &self.plans[rail];
-        let asked =
-            Asked { plan, cost: Cost::Light, active: true, occupancy: true, hold: None, now: 0.0, inventory };
+        let asked = Asked {
+            plan,
+            cost: Cost::Light,
+            active: true,
+            occupancy: true,
+            hold: None,
+            now: 0.0,
+            inventory,
+            share: Share::Regular,
+        };
         side.gate.enter(asked).map_err(|skip| skip.reason)
     }
 }
